@@ -1,0 +1,1 @@
+"""Chakra execution traces: arrays, wire encoder, writer, reader, verify."""

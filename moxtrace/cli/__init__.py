@@ -1,0 +1,87 @@
+"""The command line: one file per command; each loads, makes one library call and writes.
+
+Commands are imported when they are used, so that ``moxtrace --help`` starts at once.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import click
+
+from moxtrace import __version__
+from moxtrace.errors import MoxtraceError
+
+__all__ = ["main"]
+
+# command -> what it does; the module moxtrace.cli.COMMAND holds it as ``command``
+COMMANDS = {
+    "generate": "Recording and topology to a run directory with traces.",
+    "simulate": "Completion time of a run directory, or of any ASTRA-sim inputs.",
+    "verify": "Check a run directory's traces against everything they must satisfy.",
+    "recording": "Look at a recording, or convert it.",
+    "topology": "Build, describe and convert topologies.",
+    "weights": "Compute link weights offline.",
+    "plot": "Draw the link loads of run directories.",
+}
+
+
+class _LazyGroup(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"moxtrace.cli.{name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            import difflib
+
+            near = difflib.get_close_matches(args[0], COMMANDS, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            ctx.fail(f"no such command {args[0]!r}{hint} Commands: {', '.join(COMMANDS)}")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(
+    cls=_LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Start with: moxtrace generate CONFIG.yaml -o RUN && moxtrace simulate RUN",
+)
+@click.version_option(__version__, "--version", message="moxtrace %(version)s")
+def _group() -> None:
+    """Recorded expert popularity and a topology to MoX-routed Chakra traces for ASTRA-sim 2."""
+
+
+def main() -> None:
+    """Run the command line; an expected error is one line on stderr and exit status 1."""
+    try:
+        _group.main(prog_name="moxtrace", standalone_mode=False)
+    except MoxtraceError as error:
+        click.echo(f"moxtrace: error: {error}", err=True)
+        sys.exit(1)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.ctx.get_help() if error.ctx else str(error))
+        sys.exit(0)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.exceptions.Exit as error:
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("moxtrace: interrupted; nothing half-written was left behind", err=True)
+        sys.exit(130)
+    except BrokenPipeError:
+        # whoever read our output closed it: stop quietly, and keep Python from complaining at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)

@@ -1,0 +1,145 @@
+"""Demand: which NPUs every token must reach.
+
+Goes in: the top-K experts of every token and where experts live.  Comes out: :class:`Demand`, one row per
+token (or per copy), which routing turns into trees.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from moxtrace.errors import RoutingError
+
+__all__ = ["Demand", "demand_of"]
+
+
+@dataclass(frozen=True, eq=False)
+class Demand:
+    """Destination sets of tokens, in CSR form, grouped by source.
+
+    A *row* is what travels along one tree: a token under multicast, one copy of it under unicast.
+
+    Parameters
+    ----------
+    num_npus : int
+    source : array of int32, shape (rows,)
+        NPU that holds the token; ascending.
+    dest_ptr : array of int64, shape (rows + 1,)
+        Destinations of row ``t`` are ``dest[dest_ptr[t] : dest_ptr[t + 1]]``.
+    dest : array of int32
+        NPUs that host one of the token's experts; each once, ascending, the source left out.
+    token : array of int32, shape (rows,)
+        Token of each row: ``0, 1, 2, ...`` unless the rows are copies.
+    pairs : array of int64, shape (num_npus,)
+        Token-expert pairs that each NPU computes.
+    """
+
+    num_npus: int
+    source: NDArray[np.int32]
+    dest_ptr: NDArray[np.int64]
+    dest: NDArray[np.int32]
+    token: NDArray[np.int32]
+    pairs: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        if len(self.dest_ptr) != self.num_rows + 1 or len(self.token) != self.num_rows:
+            raise RoutingError("demand: source, token and dest_ptr disagree about the number of rows")
+        if self.num_rows and (np.diff(self.source) < 0).any():
+            raise RoutingError("demand: rows must be grouped by source, in ascending order")
+        for array in (self.source, self.dest_ptr, self.dest, self.token, self.pairs):
+            array.setflags(write=False)
+
+    @property
+    def num_rows(self) -> int:
+        """Trees to route."""
+        return len(self.source)
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens, however many copies each has."""
+        return int(self.token[-1]) + 1 if self.num_rows else 0
+
+    def row_source(self) -> NDArray[np.int32]:
+        """Source NPU of each entry of ``dest``."""
+        return np.repeat(self.source, np.diff(self.dest_ptr))
+
+    def traffic(self) -> NDArray[np.int64]:
+        """Copies that each NPU owes each other NPU, shape [src, dst]."""
+        n = self.num_npus
+        return np.bincount(self.row_source() * np.int64(n) + self.dest, minlength=n * n).reshape(n, n)
+
+    def unicast(self) -> Demand:
+        """The same demand with one row per copy: what pairwise all-to-all sends."""
+        count = np.diff(self.dest_ptr)
+        return Demand(
+            self.num_npus,
+            np.repeat(self.source, count),
+            np.arange(len(self.dest) + 1, dtype=np.int64),
+            self.dest,
+            np.repeat(self.token, count),
+            self.pairs,
+        )
+
+
+@numba.njit(cache=True)
+def _destination_sets(source, topk, host, num_npus, dest_ptr, dest, pairs):  # type: ignore[no-untyped-def]
+    """Fill CSR rows with the sorted distinct hosts of each token's experts; returns the number of copies."""
+    stamp = np.full(num_npus, -1, np.int64)
+    filled = np.int64(0)
+    for t in range(topk.shape[0]):
+        start = filled
+        for k in range(topk.shape[1]):
+            expert = topk[t, k]
+            if expert < 0:  # an unused slot of the recording
+                continue
+            npu = host[expert]
+            pairs[npu] += 1
+            if npu == source[t] or stamp[npu] == t:
+                continue
+            stamp[npu] = t
+            at = filled
+            while at > start and dest[at - 1] > npu:
+                dest[at] = dest[at - 1]
+                at -= 1
+            dest[at] = npu
+            filled += 1
+        dest_ptr[t + 1] = filled
+    return filled
+
+
+def demand_of(
+    source: NDArray[np.int32], topk_ids: NDArray[np.integer], host: NDArray[np.int32], num_npus: int
+) -> Demand:
+    """Destination sets of tokens whose experts are known.
+
+    Parameters
+    ----------
+    source : array of int32, shape (tokens,)
+        NPU of each token, ascending.
+    topk_ids : array of int, shape (tokens, top_k)
+        Experts of each token; -1 marks an unused slot.
+    host : array of int32, shape (experts,)
+        NPU of each expert.
+    num_npus : int
+
+    Returns
+    -------
+    Demand
+    """
+    tokens, top_k = topk_ids.shape
+    dest_ptr = np.zeros(tokens + 1, np.int64)
+    dest = np.empty(tokens * top_k, np.int32)
+    pairs = np.zeros(num_npus, np.int64)
+    filled = _destination_sets(source, topk_ids, host, num_npus, dest_ptr, dest, pairs)
+    return Demand(
+        num_npus,
+        np.ascontiguousarray(source, np.int32),
+        dest_ptr,
+        dest[:filled].copy(),
+        np.arange(tokens, dtype=np.int32),
+        pairs,
+    )

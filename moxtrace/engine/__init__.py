@@ -1,0 +1,1 @@
+"""Simulation: the built-in event engine and the ASTRA-sim runner."""

@@ -1,0 +1,1 @@
+"""Recordings of expert popularity: one reader per format, one canonical file."""

@@ -1,0 +1,1 @@
+"""Routing: demand to trees of links, one kernel per policy."""

@@ -1,0 +1,1 @@
+"""Networks: the graph type, its builders, readers and writers."""
