@@ -213,6 +213,6 @@ class Topology:
             raise TopologyError(f"topology {self.kind}: relabelling is not a permutation of its NPUs")
         names = tuple(self.names[i] for i in np.argsort(to[: self.num_npus])) if self.names else ()
         return Topology(
-            self.kind, self.num_npus, to[self.src].astype(np.int32), to[self.dst].astype(np.int32), self.bandwidth_gbps,
-            self.latency_ns, self.lanes, names, dict(self.parameters), self.num_nodes,
+            self.kind, self.num_npus, to[self.src].astype(np.int32), to[self.dst].astype(np.int32),
+            self.bandwidth_gbps, self.latency_ns, self.lanes, names, dict(self.parameters), self.num_nodes,
         )  # fmt: skip
