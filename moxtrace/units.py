@@ -4,10 +4,17 @@ Link rates are Gbit/s (1e9 bit/s), times ns, sizes bytes.  ASTRA-sim's "GB/s" is
 its cycle is 1 ns unless a trace is written on the picosecond scale, where a cycle is 1 ps.
 """
 
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
 __all__ = [
     "GIB",
     "bytes_per_ns",
+    "comp_cycles",
     "cycles_per_ns",
+    "duration_micros",
     "format_bytes",
     "format_ns",
     "gbps_to_gibps",
@@ -40,6 +47,20 @@ def gibps_to_bytes_per_ns(bandwidth_gibps: float) -> float:
 def cycles_per_ns(time_scale: str) -> int:
     """Simulator cycles in one ns: 1000 on the scale ``ps``, 1 on the scale ``ns``."""
     return {"ps": 1000, "ns": 1}[time_scale]
+
+
+def duration_micros(time_ns: ArrayLike, time_scale: str) -> NDArray[np.int64]:
+    """A COMP node's ``duration_micros`` for a time in ns, rounded to the nearest.
+
+    ASTRA-sim counts it as 1,000 cycles, so one unit is 1 ns on the scale ``ps`` and 1 us on the scale ``ns``.
+    """
+    return np.rint(np.asarray(time_ns, np.float64) * cycles_per_ns(time_scale) / 1000.0).astype(np.int64)
+
+
+def comp_cycles(duration: ArrayLike) -> NDArray[np.int64]:
+    """Cycles that ASTRA-sim takes for a COMP node's ``duration_micros``: 1,000 each, 1 for none."""
+    cycles = np.asarray(duration, np.int64) * 1000
+    return np.where(cycles == 0, 1, cycles)
 
 
 def format_bytes(size_bytes: float) -> str:

@@ -1,0 +1,401 @@
+"""Configuration: one YAML file per run, checked once, frozen.
+
+Goes in: a YAML file and ``--set key.path=value`` overrides.  Comes out: :class:`RunConfig`.  Every message
+names the file, the line and the key.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from moxtrace.errors import ConfigError
+
+__all__ = [
+    "ComputeConfig",
+    "ModelConfig",
+    "PlacementConfig",
+    "RecordingConfig",
+    "RoutingConfig",
+    "RunConfig",
+    "TopologyConfig",
+    "TraceConfig",
+    "TrafficConfig",
+    "dump",
+    "load",
+]
+
+Dtype = Literal["bf16", "fp16", "fp32", "fp8"]
+Positive = Field(gt=0, allow_inf_nan=False)
+NonNegative = Field(ge=0, allow_inf_nan=False)
+Seed = Field(default=1, ge=0, lt=2**63)
+
+
+class _Block(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, protected_namespaces=())
+
+
+class RecordingConfig(_Block):
+    """Which recording, and which of its layers."""
+
+    path: str | None = None
+    layer: int | Literal["random", "all"] = "random"
+    seed: int = Seed
+
+
+class ModelConfig(_Block):
+    """A preset, explicit shapes, or a preset with some shapes replaced."""
+
+    preset: str | None = None
+    num_experts: int | None = Field(default=None, gt=0)
+    top_k: int | None = Field(default=None, gt=0)
+    hidden_dim: int | None = Field(default=None, gt=0)
+    intermediate_dim: int | None = Field(default=None, gt=0)
+    dispatch_dim: int | None = Field(default=None, gt=0)
+
+
+class TrafficConfig(_Block):
+    """How many tokens there are, how their experts are drawn, and how wide they are on the wire."""
+
+    tokens_per_npu: int = Field(default=5120, gt=0)
+    sampling: Literal["exact", "uniform", "replay"] = "exact"
+    clip: bool = False
+    dispatch_dtype: Dtype = "bf16"
+    combine_dtype: Dtype = "bf16"
+    seed: int = Seed
+
+
+class PlacementConfig(_Block):
+    """Which NPU hosts which expert."""
+
+    kind: Literal["random", "contiguous", "file"] = "random"
+    path: str | None = None
+    seed: int = Seed
+
+
+class TopologyConfig(_Block):
+    """The network; ``path`` reads the user's own graph (``kind: graph``)."""
+
+    kind: str = "expander"
+    npus: int | None = None
+    degree: int | None = None
+    dims: list[int] | None = None
+    link_gbps: float = Field(default=100.0, gt=0, allow_inf_nan=False)
+    latency_ns: float = Field(default=500.0, ge=0, allow_inf_nan=False)
+    lanes: int = Field(default=1, gt=0)
+    select: str | None = None
+    path: str | None = None
+    seed: int = Seed
+
+
+class RoutingConfig(_Block):
+    """The policy, and its weights: computed for this topology and placement, or read from a file."""
+
+    policy: str = "mox-paper"
+    weights: str | None = None
+    replays: int = Field(default=6, gt=0)
+    tokens_per_source: int = Field(default=1000, gt=0)
+    eta: float = Field(default=0.05, ge=0, allow_inf_nan=False)
+    seed: int = Seed
+
+
+class ComputeConfig(_Block):
+    """Speed of an NPU's experts and of its partial sums.
+
+    ``reduce_ns_per_byte`` is the time that adding one received vector costs, per byte of it; the default
+    reads two operands and writes one at 3.35 TB/s, the memory bandwidth of an H100 SXM.
+    """
+
+    peak_tflops: float = Field(default=989.0, gt=0, allow_inf_nan=False)
+    efficiency: float = Field(default=0.6, gt=0, le=1)
+    reduce_ns_per_byte: float = Field(default=0.0009, ge=0, allow_inf_nan=False)
+
+
+class TraceConfig(_Block):
+    """The form of the execution traces; see ``astra_configs/`` for what ASTRA-sim does with each."""
+
+    form: Literal["collective", "flat"] = "collective"
+    order: Literal["simulated", "token"] = "simulated"
+    window: int | None = Field(default=None, ge=0)
+    barrier: Literal["phase", "tokens"] = "phase"
+    time_scale: Literal["ps", "ns"] = "ps"
+
+    @property
+    def effective_window(self) -> int:
+        """4 in simulated order, 64 in token order, unless the configuration says."""
+        if self.window is not None:
+            return self.window
+        return 4 if self.order == "simulated" else 64
+
+
+class RunConfig(_Block):
+    """Everything that decides the bytes of a run directory."""
+
+    recording: RecordingConfig = RecordingConfig()
+    model: ModelConfig = ModelConfig(preset="deepseek-v3")
+    traffic: TrafficConfig = TrafficConfig()
+    placement: PlacementConfig = PlacementConfig()
+    topology: TopologyConfig = TopologyConfig()
+    routing: RoutingConfig = RoutingConfig()
+    compute: ComputeConfig = ComputeConfig()
+    trace: TraceConfig = TraceConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _shorthands(cls, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            value = dict(value)
+            for block, key in (("model", "preset"), ("recording", "path")):
+                if isinstance(value.get(block), str):
+                    value[block] = {key: value[block]}
+        return value
+
+
+# ---------------------------------------------------------------------------------------- reading
+
+
+class _Source:
+    """A YAML document with the line of every key."""
+
+    def __init__(self, path: Path, text: str) -> None:
+        self.path = path
+        self.lines: dict[tuple[str | int, ...], int] = {}
+        try:
+            node = yaml.compose(text, Loader=yaml.SafeLoader)
+            self.value = {} if node is None else self._plain(node, ())
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            line = mark.line + 1 if mark else 1
+            raise ConfigError(f"{path}:{line}: YAML syntax: {error.problem or error.context}") from None
+        except yaml.YAMLError as error:
+            raise ConfigError(f"{path}: YAML syntax: {' '.join(str(error).split())}") from None
+        if not isinstance(self.value, dict):
+            raise ConfigError(f"{path}:1: found {self.value!r:.40}; expected blocks such as 'topology:'")
+
+    def _plain(self, node: yaml.Node, at: tuple[str | int, ...]) -> Any:
+        """Plain values of a node, noting lines; a key given twice is an error, as is a custom tag."""
+        self.lines[at] = node.start_mark.line + 1
+        if isinstance(node, yaml.MappingNode):
+            result: dict[Any, Any] = {}
+            for key_node, value_node in node.value:
+                key = yaml.SafeLoader("").construct_object(key_node)
+                line = key_node.start_mark.line + 1
+                if not isinstance(key, str):
+                    raise ConfigError(f"{self.path}:{line}: key {key!r}; expected a name")
+                if key in result:
+                    raise ConfigError(
+                        f"{self.path}:{line}: key {'.'.join(map(str, (*at, key)))} stands twice"
+                    )
+                result[key] = self._plain(value_node, (*at, key))
+                self.lines[(*at, key)] = line
+            return result
+        if isinstance(node, yaml.SequenceNode):
+            return [self._plain(item, (*at, i)) for i, item in enumerate(node.value)]
+        return yaml.SafeLoader("").construct_object(node)
+
+    def where(self, at: Sequence[str | int]) -> str:
+        """``file:line`` of a key, or of the nearest block around it."""
+        for end in range(len(at), -1, -1):
+            line = self.lines.get(tuple(at[:end]))
+            if line is not None and end:
+                return f"{self.path}:{line}"
+        return str(self.path)
+
+
+def _override(value: dict[str, Any], setting: str) -> tuple[str, ...]:
+    """Apply one ``key.path=value`` in place; the value is read as YAML."""
+    name, equals, text = setting.partition("=")
+    keys = tuple(name.strip().split("."))
+    if not equals or not all(keys):
+        raise ConfigError(f"--set {setting!r}: expected key.path=value, for example topology.npus=32")
+    try:
+        new = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(
+            f"--set {setting!r}: the value is no YAML: {' '.join(str(error).split())}"
+        ) from None
+    inner: Any = value
+    for key, shorthand in zip(
+        keys[:-1], ("preset" if keys[0] == "model" else "path",) * len(keys), strict=False
+    ):
+        below = inner.setdefault(key, {})
+        if isinstance(below, str):  # model: deepseek-v3 becomes a block when one of its keys is set
+            below = inner[key] = {shorthand: below}
+        if below is None:
+            below = inner[key] = {}
+        if not isinstance(below, dict):
+            raise ConfigError(f"--set {setting!r}: {key} holds {below!r}, not a block")
+        inner = below
+    inner[keys[-1]] = new
+    return keys
+
+
+def _known_keys(loc: Sequence[str | int]) -> list[str]:
+    """Keys of the block that ``loc`` lies in."""
+    block: Any = RunConfig
+    for key in loc:
+        field = block.model_fields.get(key)
+        if field is None:
+            return []
+        block = field.annotation
+        if not (isinstance(block, type) and issubclass(block, BaseModel)):
+            return []
+    return list(block.model_fields)
+
+
+def _explain(error: Mapping[str, Any]) -> str:
+    """One pydantic error in our words, without its key."""
+    loc, kind, context = error["loc"], error["type"], error.get("ctx", {})
+    found = error.get("input")
+    shown = repr(found) if len(repr(found)) <= 60 else repr(found)[:57] + "..."
+    if kind == "extra_forbidden":
+        known = _known_keys(loc[:-1])
+        near = difflib.get_close_matches(str(loc[-1]), known, 1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known)}"
+        return f"unknown key; {hint}"
+    if kind == "literal_error":
+        near = difflib.get_close_matches(str(found), context["expected"].replace("'", "").split(", "), 1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        return f"found {shown}; expected {context['expected']}{hint}"
+    bounds = {"greater_than": ">", "greater_than_equal": ">=", "less_than": "<", "less_than_equal": "<="}
+    if kind in bounds:
+        limit = next(iter(context.values()))
+        return f"found {shown}; expected a value {bounds[kind]} {limit}"
+    if kind == "finite_number":
+        return f"found {shown}; expected a finite number"
+    types = {"int_type": "a whole number", "float_type": "a number", "string_type": "text",
+             "bool_type": "true or false", "list_type": "a list", "model_type": "a block of keys",
+             "int_from_float": "a whole number"}  # fmt: skip
+    if kind in types:
+        return f"found {shown}; expected {types[kind]}"
+    return f"found {shown}; {error['msg'][:1].lower()}{error['msg'][1:]}"
+
+
+def _validate(value: Mapping[str, Any], source: _Source, overridden: set[tuple[str, ...]]) -> RunConfig:
+    # ``topology:`` with nothing below means the defaults of that block
+    value = {k: ({} if v is None and k in RunConfig.model_fields else v) for k, v in value.items()}
+    try:
+        return RunConfig.model_validate(value)
+    except ValidationError as failure:
+        errors = failure.errors(include_url=False)
+        # a union reports each branch with the branch's name after the key: keep the key
+        first = dict(errors[0])
+        known = tuple(first["loc"])
+        same = [e for e in errors if e["loc"][:2] == known[:2]]
+        if known[:2] == ("recording", "layer"):
+            first.update(loc=known[:2], type="value", msg="expected a layer number, 'random' or 'all'")
+        loc = tuple(first["loc"])
+        more = len(errors) - len(same)
+        origin = "--set" if loc in overridden else source.where(loc)
+        tail = f" (and {more} more)" if more > 0 else ""
+        raise ConfigError(f"{origin}: {'.'.join(map(str, loc))}: {_explain(first)}{tail}") from None
+
+
+PATH_KEYS = (("recording", "path"), ("placement", "path"), ("topology", "path"), ("routing", "weights"))
+
+
+def load(path: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
+    """Read and check a configuration.
+
+    Parameters
+    ----------
+    path : path
+        The YAML file; paths in it are relative to its folder.
+    overrides : sequence of str
+        ``key.path=value`` settings that win over the file, as ``--set`` gives them; paths in them are
+        relative to the working directory.
+
+    Returns
+    -------
+    RunConfig
+        With every path made absolute.
+
+    Raises
+    ------
+    ConfigError
+        When the file cannot be read or parsed, a key is unknown, a value is of the wrong type or out of its
+        range, or a file that it names does not exist.
+    """
+    path = Path(path)
+    try:
+        source = _Source(path, path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot read the configuration: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: not a text file; expected YAML in UTF-8") from None
+    value = source.value
+    overridden = {_override(value, setting) for setting in overrides}
+    config = _validate(value, source, overridden)
+    updates: dict[str, Any] = {}
+    for block, key in PATH_KEYS:
+        named = getattr(getattr(config, block), key)
+        if named is None:
+            continue
+        folder = Path.cwd() if (block, key) in overridden or (block,) in overridden else path.resolve().parent
+        target = Path(os.path.normpath(folder / Path(named).expanduser()))
+        if not target.exists():
+            origin = "--set" if (block, key) in overridden else source.where((block, key))
+            raise ConfigError(f"{origin}: {block}.{key}: no file {target}")
+        updates[block] = getattr(config, block).model_copy(update={key: str(target)})
+    config = config.model_copy(update=updates)
+    _check_together(config, source, overridden)
+    return config
+
+
+def _check_together(config: RunConfig, source: _Source, overridden: set[tuple[str, ...]]) -> None:
+    """Keys that only make sense together."""
+
+    def refuse(loc: tuple[str, str], message: str) -> None:
+        origin = "--set" if loc in overridden else source.where(loc)
+        raise ConfigError(f"{origin}: {'.'.join(loc)}: {message}")
+
+    topology, traffic = config.topology, config.traffic
+    if config.recording.path is None and traffic.sampling != "uniform":
+        refuse(
+            ("recording", "path"),
+            f"missing, and traffic.sampling is {traffic.sampling!r}; name a recording, or set "
+            "traffic.sampling: uniform",
+        )
+    if topology.kind == "graph" and topology.path is None:
+        refuse(("topology", "path"), "missing; kind: graph reads the graph from a file")
+    if topology.kind != "graph" and topology.path is not None:
+        refuse(("topology", "path"), f"only kind: graph reads a file; kind is {topology.kind!r}")
+    if topology.kind != "graph" and topology.npus is None and topology.dims is None:
+        refuse(("topology", "npus"), "missing; say how many NPUs there are")
+    if config.placement.kind == "file" and config.placement.path is None:
+        refuse(("placement", "path"), "missing; kind: file reads the placement from a file")
+    model = config.model
+    shapes = ("num_experts", "top_k", "hidden_dim", "intermediate_dim")
+    if model.preset is None:
+        for key in shapes:
+            if getattr(model, key) is None:
+                refuse(("model", key), f"missing; give {', '.join(shapes)}, or a preset")
+
+
+def dump(config: RunConfig, folder: Path) -> str:
+    """The configuration as YAML that gives the same run again when it lies in ``folder``."""
+    value = config.model_dump(mode="json")
+    for block, key in PATH_KEYS:
+        if value[block][key] is not None:
+            value[block][key] = Path(os.path.relpath(value[block][key], folder)).as_posix()
+    header = "# Every key of this run, defaults included: moxtrace generate config.resolved.yaml -o RUN\n"
+    return header + yaml.safe_dump(value, sort_keys=False, default_flow_style=False)
+
+
+def message_bytes(width: int, dtype: str) -> int:
+    """Bytes of one vector on the wire; fp8 carries one fp32 scale per 128 values.
+
+    ``message_bytes(7168, "bf16") == 14336`` and ``message_bytes(7168, "fp8") == 7392``.
+    """
+    if dtype not in get_args(Dtype):
+        raise ConfigError(f"dtype {dtype!r}: expected one of {', '.join(get_args(Dtype))}")
+    if dtype == "fp8":
+        return width + 4 * math.ceil(width / 128)
+    return width * {"bf16": 2, "fp16": 2, "fp32": 4}[dtype]
