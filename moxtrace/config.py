@@ -286,7 +286,7 @@ def _validate(value: Mapping[str, Any], source: _Source, overridden: set[tuple[s
     except ValidationError as failure:
         errors = failure.errors(include_url=False)
         # a union reports each branch with the branch's name after the key: keep the key
-        first = dict(errors[0])
+        first: dict[str, Any] = dict(errors[0])
         known = tuple(first["loc"])
         same = [e for e in errors if e["loc"][:2] == known[:2]]
         if known[:2] == ("recording", "layer"):

@@ -160,7 +160,9 @@ class Run:
         except ValueError:
             raise TraceError(f"{path / MANIFEST}: is cut or no JSON; generate the run again") from None
         if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-            raise TraceError(f"{path / MANIFEST}: format is not {FORMAT}; it was not written by this moxtrace")
+            raise TraceError(
+                f"{path / MANIFEST}: format is not {FORMAT}; it was not written by this moxtrace"
+            )
         return cls(path, manifest)
 
     def json(self, name: str) -> Any:
@@ -181,7 +183,9 @@ class Run:
             if not path.is_file():
                 found.append(f"{name}: missing file")
             elif path.stat().st_size != facts["bytes"]:
-                found.append(f"{name}: {path.stat().st_size} bytes; the manifest says {facts['bytes']}: cut file")
+                found.append(
+                    f"{name}: {path.stat().st_size} bytes; the manifest says {facts['bytes']}: cut file"
+                )
             elif hashes and sha256_of(path) != facts["sha256"]:
                 found.append(f"{name}: content differs from the manifest (SHA-256): changed or swapped file")
         for path in sorted(self.path.rglob("*.et")):

@@ -47,7 +47,7 @@ class Cursor(NamedTuple):
 
 
 @numba.njit(cache=True, inline="always")
-def _depend(fill, rank, position, columns, cursor):  # type: ignore[no-untyped-def]
+def _depend(fill, rank, position, columns, cursor):
     """Let the node that is being written at ``rank`` wait for the node at ``position``."""
     if fill:
         columns.dep[cursor.dep[rank]] = position
@@ -55,7 +55,7 @@ def _depend(fill, rank, position, columns, cursor):  # type: ignore[no-untyped-d
 
 
 @numba.njit(cache=True, inline="always")
-def _close(fill, rank, kind, peer, tag, amount, columns, cursor):  # type: ignore[no-untyped-def]
+def _close(fill, rank, kind, peer, tag, amount, columns, cursor):
     """Write the node whose dependencies were just written; returns its position."""
     at = cursor.node[rank]
     if fill:
@@ -69,9 +69,7 @@ def _close(fill, rank, kind, peer, tag, amount, columns, cursor):  # type: ignor
 
 
 @numba.njit(cache=True, nogil=True)
-def emit_dispatch(  # type: ignore[no-untyped-def]
-    fill, m, order, size, tag_base, window, chain, send_at, recv_at, followed, columns, cursor
-):
+def emit_dispatch(fill, m, order, size, tag_base, window, chain, send_at, recv_at, followed, columns, cursor):
     """Append the SEND and RECV nodes of dispatch.
 
     ``send_at`` and ``recv_at`` get the position of each message's nodes; ``followed[i, 0 or 1]`` becomes 1
@@ -101,9 +99,7 @@ def emit_dispatch(  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True)
-def emit_compute(  # type: ignore[no-untyped-def]
-    fill, m, whole_phase, duration, send_at, recv_at, followed, compute_at, columns, cursor
-):
+def emit_compute(fill, m, whole_phase, duration, send_at, recv_at, followed, compute_at, columns, cursor):
     """Append one COMP per rank that waits for the dispatch before it.
 
     With ``whole_phase`` it waits for every node of the rank (those that another waits for are implied), else
@@ -135,7 +131,7 @@ def emit_compute(  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True)
-def emit_combine(  # type: ignore[no-untyped-def]
+def emit_combine(
     fill, m, order, size, tag_base, window, reduce, chain, recv_at, compute_at, gate, columns, cursor
 ):
     """Append the COMP, SEND and RECV nodes of combine.
@@ -180,7 +176,7 @@ def emit_combine(  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def _sum_at_source(fill, m, tree, reduce, recv_at, columns, cursor):  # type: ignore[no-untyped-def]
+def _sum_at_source(fill, m, tree, reduce, recv_at, columns, cursor):
     """Append the COMP that sums what a row's source receives, where it receives more than one message."""
     start, stop = m.tree_ptr[tree], m.tree_ptr[tree + 1]
     inputs = np.int64(0)
