@@ -6,15 +6,17 @@ token (or per copy), which routing turns into trees.
 
 from __future__ import annotations
 
+import zipfile
 from dataclasses import dataclass
+from pathlib import Path
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from moxtrace.errors import RoutingError
+from moxtrace.errors import RoutingError, TraceError
 
-__all__ = ["Demand", "demand_of"]
+__all__ = ["Demand", "demand_of", "read_demand", "write_demand"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,5 +143,39 @@ def demand_of(
         dest_ptr,
         dest[:filled].copy(),
         np.arange(tokens, dtype=np.int32),
+        pairs,
+    )
+
+
+def write_demand(path: Path, demand: Demand) -> None:
+    """Write a demand of tokens (not of copies) as a compact ``.npz``."""
+    np.savez(
+        path,
+        tokens=np.bincount(demand.source, minlength=demand.num_npus).astype(np.int32),
+        count=np.diff(demand.dest_ptr).astype(np.int16),
+        dest=demand.dest.astype(np.int16),
+        pairs=demand.pairs,
+    )
+
+
+def read_demand(path: Path) -> Demand:
+    """Read what :func:`write_demand` wrote.
+
+    Raises
+    ------
+    TraceError
+        When the file is missing, cut or something else.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            tokens, count, dest, pairs = (file[name] for name in ("tokens", "count", "dest", "pairs"))
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise TraceError(f"{path}: cannot read the demand: {error}; generate the run again") from None
+    return Demand(
+        len(tokens),
+        np.repeat(np.arange(len(tokens), dtype=np.int32), tokens),
+        np.concatenate(([0], np.cumsum(count, dtype=np.int64))),
+        dest.astype(np.int32),
+        np.arange(len(count), dtype=np.int32),
         pairs,
     )

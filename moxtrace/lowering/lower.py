@@ -19,10 +19,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from moxtrace.chakra.lower_kernels import Columns, Cursor, Messages, emit_combine, emit_compute, emit_dispatch
 from moxtrace.chakra.trace import COLL, COMP, Trace
 from moxtrace.config import TraceConfig
 from moxtrace.errors import TraceError
+from moxtrace.lowering.kernels import Columns, Cursor, Messages, emit_combine, emit_compute, emit_dispatch
 from moxtrace.transfers import Phase
 from moxtrace.units import duration_micros
 
