@@ -1,0 +1,209 @@
+"""A configuration carried out up to the routes: recording, tokens, placement, topology, policy.
+
+Goes in: a :class:`~moxtrace.config.RunConfig`.  Comes out: a :class:`Scenario`, which is the demand on its
+network, and the block of transfers that the policy makes of it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moxtrace import models, placement, recordings, routing, sampling, topology
+from moxtrace.config import RunConfig, message_bytes
+from moxtrace.demand import Demand, demand_of
+from moxtrace.errors import RoutingError
+from moxtrace.lowering import Block
+from moxtrace.models import ModelShape
+from moxtrace.recordings import LayerCounts
+from moxtrace.routing.weights import Weights, compute_weights
+from moxtrace.rundir import sha256_of
+from moxtrace.topology import Topology
+from moxtrace.transfers import combine_of
+
+__all__ = ["Scenario", "block_of", "model_of", "prepare", "switch_block", "topology_of", "weights_of"]
+
+log = logging.getLogger(__name__)
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Scenario:
+    """What a configuration says, as objects.
+
+    Parameters
+    ----------
+    config : RunConfig
+    model : ModelShape
+    topology : Topology
+        The network; under the policy ``switch`` the ideal switch of the configured one.
+    host : array of int32, shape (experts,)
+        NPU of each expert.
+    demand : Demand
+    compute_ns : array of int64, shape (npus,)
+        Expert compute time of each NPU.
+    stands_on : str
+        What the tokens are drawn from, in words.
+    inputs : dict
+        Name and SHA-256 of every file that was read.
+    """
+
+    config: RunConfig
+    model: ModelShape
+    topology: Topology
+    host: NDArray[np.int32]
+    demand: Demand
+    compute_ns: NDArray[np.int64]
+    stands_on: str
+    inputs: dict[str, str]
+
+    @property
+    def dispatch_bytes(self) -> int:
+        """Bytes of a token in dispatch."""
+        return message_bytes(self.model.dispatch_dim, self.config.traffic.dispatch_dtype)
+
+    @property
+    def combine_bytes(self) -> int:
+        """Bytes of a partial sum in combine."""
+        return message_bytes(self.model.dispatch_dim, self.config.traffic.combine_dtype)
+
+
+def model_of(config: RunConfig) -> ModelShape:
+    """The preset, with the shapes that the configuration names put in its place."""
+    shapes = config.model.model_dump(exclude={"preset"}, exclude_none=True)
+    if config.model.preset is None:
+        return models.ModelShape(name="custom", **shapes)
+    return models.load(config.model.preset).with_shapes(**shapes)
+
+
+def topology_of(config: RunConfig) -> Topology:
+    """The configured network, before a policy replaces it by a switch."""
+    block = config.topology
+    rule = {} if block.select is None else {"select": block.select}
+    return topology.build(
+        block.kind, block.npus, degree=block.degree, dims=block.dims, link_gbps=block.link_gbps,
+        latency_ns=block.latency_ns, lanes=block.lanes, seed=block.seed, path=block.path, **rule,
+    )  # fmt: skip
+
+
+def _layer_of(config: RunConfig, model: ModelShape) -> tuple[LayerCounts, str]:
+    """The layer to sample from, and in words what it is."""
+    block = config.recording
+    if block.path is None:
+        every = np.ones(model.num_experts)
+        return LayerCounts("uniform", (), every), "uniform experts, no recording"
+    recording = recordings.read(block.path).fit(model.num_experts, model.top_k)
+    for warning in recording.warnings:
+        log.info("%s: %s", block.path, warning)
+    layer = recording.layer(block.layer, block.seed)
+    sampling_mode = config.traffic.sampling
+    drawn = {
+        "exact": "tokens drawn independently with the recorded inclusion probabilities",
+        "uniform": "tokens drawn uniformly; of the recording only the number of experts is used",
+        "replay": "recorded token routes, replayed",
+    }[sampling_mode]
+    return layer, f"{Path(block.path).name} ({recording.kind}), {layer.name}: {drawn}"
+
+
+def expert_compute_ns(
+    pairs: NDArray[np.int64], model: ModelShape, peak_tflops: float, efficiency: float
+) -> NDArray[np.int64]:
+    """Time of the experts' three matrix products, whole ns.
+
+    ``pairs x 3 x 2 x hidden_dim x intermediate_dim / (peak x efficiency)``: two projections up and one down,
+    a multiplication and an addition for each weight.
+    """
+    flops = pairs.astype(np.float64) * 6.0 * model.hidden_dim * model.intermediate_dim
+    return np.rint(flops / (peak_tflops * 1e3 * efficiency)).astype(np.int64)
+
+
+def prepare(config: RunConfig) -> Scenario:
+    """Carry out a configuration up to its demand.
+
+    Raises
+    ------
+    MoxtraceError
+        When the recording, the model, the placement or the topology cannot be had or do not fit.
+    """
+    model = model_of(config)
+    layer, stands_on = _layer_of(config, model)
+    network = topology_of(config)
+    if config.routing.policy == "switch" and not network.has_switch:
+        network = topology.ideal_switch_of(network)
+    n = network.num_npus
+    place = config.placement
+    host = placement.place(place.kind, model.num_experts, n, place.seed, place.path)
+    traffic = config.traffic
+    source, topk_ids = sampling.sample_tokens(
+        layer, mode=traffic.sampling, top_k=model.top_k, tokens_per_npu=traffic.tokens_per_npu, num_npus=n,
+        seed=traffic.seed, clip=traffic.clip,
+    )  # fmt: skip
+    demand = demand_of(source, topk_ids, host, n)
+    compute = config.compute
+    compute_ns = expert_compute_ns(demand.pairs, model, compute.peak_tflops, compute.efficiency)
+    paths = (config.recording.path, place.path, config.topology.path, config.routing.weights)
+    inputs = {Path(p).name: sha256_of(Path(p)) for p in paths if p is not None}
+    return Scenario(config, model, network, host, demand, compute_ns, stands_on, inputs)
+
+
+def weights_of(scenario: Scenario, network: Topology, progress: Progress | None = None) -> Weights:
+    """Weights for the scenario on ``network``, from the configured file or computed."""
+    block = scenario.config.routing
+    if block.weights is not None and network is scenario.topology:
+        weights = Weights.load(block.weights)
+        weights.check(network, scenario.host, scenario.model.top_k)
+        return weights
+    return compute_weights(
+        network, scenario.host, scenario.model.num_experts, scenario.model.top_k,
+        tokens_per_source=block.tokens_per_source, replays=block.replays, eta=block.eta, seed=block.seed,
+        policy=block.policy, progress=progress,
+    )  # fmt: skip
+
+
+def block_of(scenario: Scenario, progress: Progress | None = None) -> Block:
+    """Route dispatch and combine.
+
+    Combine turns the trees of dispatch round.  Where links are not alike in both directions it has trees of
+    its own, routed on the reversed graph.
+
+    Raises
+    ------
+    RoutingError
+        For an unknown policy, or one that cannot run on this topology.
+    """
+    config, network = scenario.config, scenario.topology
+    policy, seed = config.routing.policy, config.routing.seed
+    if network.has_switch and policy not in ("switch", "min-hop"):
+        raise RoutingError(
+            f"routing.policy: {policy!r} needs NPUs that forward, and topology {network.kind!r} has a switch; "
+            "use the policy 'switch'"
+        )
+
+    def route(on: Topology, size_bytes: int):  # type: ignore[no-untyped-def]
+        weights = weights_of(scenario, on).weight if policy in routing.WEIGHTED else None
+        return routing.route(on, scenario.demand, policy, weights, size_bytes, seed, progress)
+
+    dispatch = route(network, scenario.dispatch_bytes)
+    back = dispatch if network.is_symmetric else route(network.reversed(), scenario.combine_bytes)
+    combine = combine_of(back, network, scenario.combine_bytes)
+    return Block(dispatch, combine, scenario.compute_ns, config.compute.reduce_ns_per_byte)
+
+
+def switch_block(
+    demand: Demand, network: Topology, compute_ns: NDArray[np.int64], dispatch_bytes: int, combine_bytes: int
+) -> Block:
+    """The same demand on the ideal switch of ``network``: what every result is divided by.
+
+    Each destination NPU gets one copy and returns one locally reduced vector.
+    """
+    switch = network if network.has_switch else topology.ideal_switch_of(network)
+    dispatch = routing.route(switch, demand, "switch", None, dispatch_bytes)
+    back = dispatch if switch.is_symmetric else routing.route(
+        switch.reversed(), demand, "switch", None, combine_bytes
+    )  # fmt: skip
+    return Block(dispatch, combine_of(back, switch, combine_bytes), compute_ns, 0.0)
