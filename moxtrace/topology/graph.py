@@ -7,7 +7,6 @@ writer read it.
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from moxtrace.errors import TopologyError
 
-__all__ = ["Topology"]
+__all__ = ["MAX_NPUS", "Topology"]
 
 MAX_NPUS = 4096
 
@@ -25,6 +24,20 @@ def _frozen(values: ArrayLike, dtype: Any) -> NDArray[Any]:
     array = np.array(values, dtype=dtype)
     array.setflags(write=False)
     return array
+
+
+def _reached_from_0(ptr: NDArray[np.int64], ends: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Nodes that a breadth-first search from node 0 finds, shape (nodes,); one level at a time."""
+    seen = np.zeros(len(ptr) - 1, dtype=bool)
+    seen[0] = True
+    level = np.zeros(1, np.int64)
+    while len(level):
+        found = np.zeros_like(seen)
+        for u in level:
+            found[ends[ptr[u] : ptr[u + 1]]] = True
+        level = np.flatnonzero(found & ~seen)
+        seen |= found
+    return seen
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,17 +139,8 @@ class Topology:
             (self.out_ptr, self.dst, "cannot be reached from"),
             (self.in_ptr, self.src[self.in_link], "cannot reach"),
         ):
-            seen = np.zeros(self.num_nodes, dtype=bool)
-            seen[0] = True
-            queue = deque([0])
-            while queue:
-                u = queue.popleft()
-                for v in ends[ptr[u] : ptr[u + 1]]:
-                    if not seen[v]:
-                        seen[v] = True
-                        queue.append(int(v))
-            if not seen.all():
-                lost = np.flatnonzero(~seen)
+            lost = np.flatnonzero(~_reached_from_0(ptr, ends))
+            if len(lost):
                 some = ", ".join(self.npu_name(v) for v in lost[:5]) + (", ..." if len(lost) > 5 else "")
                 raise TopologyError(
                     f"topology {self.kind}: disconnected: {len(lost)} of {self.num_nodes} nodes ({some}) "

@@ -1,0 +1,217 @@
+"""``moxtrace topology``: build, describe and convert networks."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from moxtrace.cli.common import json_option, print_json, print_table, verbosity_options
+from moxtrace.errors import ConfigError, OutputError
+from moxtrace.topology import KINDS, SELECT_RULES, Topology, build, describe, read, write
+
+__all__ = ["command"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+BUILT = tuple(kind for kind in KINDS if kind != "graph")
+
+
+class _Dims(click.ParamType):
+    """Lengths of a torus, such as ``4x4x8``."""
+
+    name = "AxB[xC]"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        try:
+            return tuple(int(length) for length in str(value).replace(",", "x").split("x"))
+        except ValueError:
+            self.fail(f"{value!r}; expected lengths such as 4x4 or 4x4x8", param, ctx)
+
+
+def _options(*options: Callable[[F], F]) -> Callable[[F], F]:
+    def decorate(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+_rate_options = _options(
+    click.option("--link-gbps", type=float, default=100, show_default=True, help="Gbit/s per lane."),
+    click.option("--latency-ns", type=float, default=500, show_default=True, help="Latency of a link, ns."),
+    click.option("--lanes", type=int, default=1, show_default=True, help="Parallel cables of a link."),
+)
+_shape_options = _options(
+    click.option("--npus", type=int, help="NPUs, 2 to 4096."),
+    click.option("--degree", type=int, help="Links per NPU (expander, random-regular, switch)."),
+    click.option("--dims", metavar="AxB[xC]", callback=_dims, help="Of a torus; default: 2-D, near square."),
+    click.option("--seed", type=int, default=1, show_default=True, help="Of a random kind."),
+    click.option(
+        "--select",
+        type=click.Choice(SELECT_RULES),
+        default=SELECT_RULES[0],
+        help="How an expander is chosen; radius: lowest (radius, diameter, path length) of 200.",
+    ),
+    _rate_options,
+)
+_force_option = click.option("--force", is_flag=True, help="Overwrite FILE if it exists.")
+_out_type = click.Path(path_type=Path, dir_okay=False)
+
+
+def _may_write(path: Path, force: bool) -> None:
+    if path.exists() and not force:
+        raise OutputError(f"{path}: exists already; give another name, or --force to overwrite it")
+
+
+def _say_written(path: Path, topology: Topology) -> None:
+    if not click.get_current_context().meta.get("quiet"):
+        what = f"{topology.kind}, {topology.num_npus} NPUs, {topology.num_links} links"
+        click.echo(f"wrote {path}: {what}", err=True)
+
+
+@click.group()
+def command() -> None:
+    r"""Build, describe and convert topologies.
+
+    \b
+    Examples:
+      moxtrace topology make expander --npus 64 --degree 8 -o net.csv
+      moxtrace topology show net.csv --plot net.png
+      moxtrace topology show torus --npus 64 --dims 4x4x4 --json
+      moxtrace topology convert net.csv net.graphml
+    """
+
+
+@command.command(short_help="Build a topology and write it to a file.")
+@click.argument("kind")
+@_shape_options
+@click.option("-o", "--output", "path", type=_out_type, required=True, help="FILE: .csv, .graphml, .json")
+@_force_option
+@verbosity_options
+def make(kind: str, path: Path, force: bool, **shape: Any) -> None:
+    r"""Build a topology of KIND and write it to FILE.
+
+    KIND is ring, torus, hypercube, fully-connected, switch, expander (the best of 200 random regular
+    graphs) or random-regular (one of them).
+
+    \b
+    Examples:
+      moxtrace topology make expander --npus 64 --degree 8 -o net.csv
+      moxtrace topology make torus --npus 32 --dims 4x8 --link-gbps 200 -o torus.json
+      moxtrace topology make switch --npus 16 --degree 8 -o switch.graphml
+    """
+    _may_write(path, force)
+    topology = build(kind, shape.pop("npus"), **shape)
+    write(topology, path)
+    _say_written(path, topology)
+
+
+@command.command(short_help="Describe a file or a topology that is built on the spot.")
+@click.argument("what", metavar="FILE|KIND")
+@_shape_options
+@click.option("--plot", "picture", type=_out_type, help="Also draw it: .png, .svg or .pdf")
+@click.option("--force", is_flag=True, help="Overwrite the picture if it exists.")
+@json_option
+@verbosity_options
+def show(what: str, picture: Path | None, force: bool, as_json: bool, **shape: Any) -> None:
+    r"""Describe a topology: paths, bisection, degree, capacities.
+
+    FILE is a .csv, .graphml or .json file; KIND is built as by `make`. For a file, the rate, latency and
+    lanes given here hold where the file does not say.
+
+    \b
+    Examples:
+      moxtrace topology show net.csv
+      moxtrace topology show hypercube --npus 64 --json
+      moxtrace topology show expander --npus 32 --degree 8 --plot net.png
+    """
+    if picture is not None:
+        _may_write(picture, force)
+    topology = _load(what, shape)
+    result = describe(topology)
+    if picture is not None:
+        from moxtrace.plots.topology import draw_topology
+
+        draw_topology(topology, picture)
+        _say_written(picture, topology)
+    if as_json:
+        print_json(result)
+    else:
+        print_table(("property", "value"), _lines(result), title=f"topology {what}")
+
+
+def _load(what: str, shape: dict[str, Any]) -> Topology:
+    npus = shape.pop("npus")
+    if what in BUILT:
+        return build(what, npus, **shape)
+    ctx = click.get_current_context()
+    given = [name for name in ("degree", "dims", "seed", "select") if _was_given(ctx, name)]
+    if given or not (Path(what).suffix or Path(what).exists()):
+        near = difflib.get_close_matches(what, BUILT, 1)
+        hint = f", did you mean {near[0]!r}?" if near else ""
+        found = f"--{given[0]} with a file{hint}" if given else f"neither a file nor a kind{hint}"
+        raise ConfigError(f"topology {what}: {found}; expected a file, or a kind: {', '.join(BUILT)}")
+    return read(what, npus=npus, **{name: shape[name] for name in ("link_gbps", "latency_ns", "lanes")})
+
+
+def _was_given(ctx: click.Context, name: str) -> bool:
+    return ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+
+
+def _lines(result: dict[str, Any]) -> list[tuple[str, str]]:
+    def span(name: str, unit: str = "") -> str:
+        low, high = result[f"{name}_min"], result[f"{name}_max"]
+        return (f"{low:,.6g}" if low == high else f"{low:,.6g} to {high:,.6g}") + unit
+
+    def yes(name: str) -> str:
+        return "yes" if result[name] else "no"
+
+    return [
+        ("NPUs", f"{result['npus']:,}"),
+        ("links (directed)", f"{result['links']:,}"),
+        ("links out of an NPU", span("degree")),
+        ("lanes of a link", span("lanes")),
+        ("diameter", f"{result['diameter']} hops"),
+        ("radius", f"{result['radius']} hops"),
+        ("average path length", f"{result['average_path_length']:.4f} hops"),
+        ("bisection (estimate, upper bound)", f"{result['bisection_gbps']:,.6g} Gbit/s"),
+        ("capacity of a link", span("link_gbps", " Gbit/s")),
+        ("capacity out of an NPU", span("npu_out_gbps", " Gbit/s")),
+        ("capacity into an NPU", span("npu_in_gbps", " Gbit/s")),
+        ("latency of a link", span("latency_ns", " ns")),
+        ("triangles", f"{result['triangles']:,}"),
+        ("every link has an equal reverse", yes("is_symmetric")),
+        ("all links alike, one lane each", yes("is_uniform")),
+    ]
+
+
+@command.command(short_help="Read a topology and write it in another format.")
+@click.argument("source", metavar="IN", type=click.Path(path_type=Path))
+@click.argument("path", metavar="OUT", type=_out_type)
+@click.option("--npus", type=int, help="Refuse a file with another number of NPUs.")
+@_rate_options
+@_force_option
+@verbosity_options
+def convert(source: Path, path: Path, force: bool, **defaults: Any) -> None:
+    r"""Read IN and write OUT; formats by ending: .csv, .graphml, .json (node-link).
+
+    The rate, latency and lanes given here hold where IN does not say.
+
+    \b
+    Examples:
+      moxtrace topology convert net.graphml net.csv
+      moxtrace topology convert bare.json net.csv --link-gbps 400 --latency-ns 300
+    """
+    _may_write(path, force)
+    topology = read(source, **defaults)
+    write(topology, path)
+    _say_written(path, topology)

@@ -1,0 +1,253 @@
+"""Compiled inner loops on graphs in CSR form: shortest paths as bit sets, random graphs, bisection.
+
+Goes in: plain arrays.  Comes out: plain arrays and numbers; the modules beside this one check and name them.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+__all__ = ["all_hops", "count_triangles", "path_stats", "random_regular", "refine_bisection"]
+
+# Tries to mend one clash before the whole pairing is thrown away.  Below half of all links, about one try
+# in four or more succeeds, so only tiny graphs, which can truly be stuck, ever start again.
+MEND_TRIES = 1000
+
+
+@numba.njit(cache=True)
+def _popcount(x):
+    """Bits set in a 64-bit word, by pairwise sums."""
+    x = x - ((x >> np.uint64(1)) & np.uint64(0x5555555555555555))
+    x = (x & np.uint64(0x3333333333333333)) + ((x >> np.uint64(2)) & np.uint64(0x3333333333333333))
+    x = (x + (x >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
+    return np.int64((x * np.uint64(0x0101010101010101)) >> np.uint64(56))
+
+
+@numba.njit(cache=True)
+def _own_bits(n):
+    """Bit sets that hold each node alone, shape (n, words)."""
+    reach = np.zeros((n, (n + 63) // 64), np.uint64)
+    for u in range(n):
+        reach[u, u >> 6] = np.uint64(1) << np.uint64(u & 63)
+    return reach
+
+
+@numba.njit(cache=True)
+def _widen(ptr, dst, reach, grown, u):
+    """What ``u`` reaches in one hop more: its own set and its neighbours' sets."""
+    for w in range(reach.shape[1]):
+        grown[u, w] = reach[u, w]
+    for e in range(ptr[u], ptr[u + 1]):
+        v = dst[e]
+        for w in range(reach.shape[1]):
+            grown[u, w] |= reach[v, w]
+
+
+@numba.njit(cache=True)
+def all_hops(ptr, dst):
+    """Hops between all ordered pairs, int16, shape (n, n); -1 where there is no path.
+
+    Breadth-first search from all nodes at once, 64 targets a word: links x n / 64 steps per level.
+    """
+    n = len(ptr) - 1
+    hops = np.full((n, n), -1, np.int16)
+    reach = _own_bits(n)
+    grown = np.zeros_like(reach)
+    for u in range(n):
+        hops[u, u] = 0
+    level = 0
+    changed = True
+    while changed:
+        level += 1
+        changed = False
+        for u in range(n):
+            _widen(ptr, dst, reach, grown, u)
+            for w in range(reach.shape[1]):
+                fresh = grown[u, w] & ~reach[u, w]
+                if fresh == np.uint64(0):
+                    continue
+                changed = True
+                for b in range(64):
+                    if (fresh >> np.uint64(b)) & np.uint64(1):
+                        hops[u, w * 64 + b] = level
+        reach, grown = grown, reach
+    return hops
+
+
+@numba.njit(cache=True)
+def path_stats(ptr, dst):
+    """Radius, diameter and sum of the hops over all ordered pairs; all -1 if some pair has no path."""
+    n = len(ptr) - 1
+    reach = _own_bits(n)
+    grown = np.zeros_like(reach)
+    missing = np.full(n, n - 1, np.int64)
+    radius, diameter, total = np.int64(-1), np.int64(0), np.int64(0)
+    left = np.int64(n) * (n - 1)
+    level = np.int64(0)
+    while left > 0:
+        level += 1
+        total += left  # every pair still apart is at least this far apart
+        before = left
+        for u in range(n):
+            if missing[u] == 0:
+                grown[u] = reach[u]
+                continue
+            _widen(ptr, dst, reach, grown, u)
+            got = np.int64(0)
+            for w in range(reach.shape[1]):
+                got += _popcount(grown[u, w])
+            left -= missing[u] - (n - got)
+            missing[u] = n - got
+            if missing[u] == 0:
+                diameter = level
+                if radius < 0:
+                    radius = level
+        if left == before:
+            return np.int64(-1), np.int64(-1), np.int64(-1)
+        reach, grown = grown, reach
+    return radius, diameter, total
+
+
+@numba.njit(cache=True)
+def count_triangles(ptr, nbr):
+    """Triangles of an undirected graph whose CSR lists every edge from both ends."""
+    n = len(ptr) - 1
+    adjacent = np.zeros((n, (n + 63) // 64), np.uint64)
+    for u in range(n):
+        for e in range(ptr[u], ptr[u + 1]):
+            v = nbr[e]
+            adjacent[u, v >> 6] |= np.uint64(1) << np.uint64(v & 63)
+    corners = np.int64(0)
+    for u in range(n):
+        for e in range(ptr[u], ptr[u + 1]):
+            v = nbr[e]
+            if v > u:
+                for w in range(adjacent.shape[1]):
+                    corners += _popcount(adjacent[u, w] & adjacent[v, w])
+    return corners // 3
+
+
+@numba.njit(cache=True)
+def _next(state):
+    """Next 64 random bits: splitmix64 on ``state``, uint64, shape (1,)."""
+    state[0] += np.uint64(0x9E3779B97F4A7C15)
+    z = state[0]
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+@numba.njit(cache=True)
+def _below(state, bound):
+    """A number in ``0 .. bound - 1``; the bias of the remainder is below ``bound / 2**63``."""
+    return np.int64(_next(state) >> np.uint64(1)) % bound
+
+
+@numba.njit(cache=True)
+def _mend(a, b, count, state):
+    """Switch ends of clashing edges with random other edges until none clashes; False when stuck.
+
+    A switch is made only where it makes no new clash, so the number of clashes only falls.
+    """
+    m = len(a)
+    for e in range(m):
+        tries = 0
+        while a[e] == b[e] or count[a[e], b[e]] > 1:
+            if tries == MEND_TRIES:
+                return False
+            tries += 1
+            f = _below(state, m)
+            turned = _below(state, 2)
+            u, v = a[e], b[e]
+            x, y = (b[f], a[f]) if turned else (a[f], b[f])
+            two_loops = u == v and x == y  # would become one doubled edge
+            if f == e or u == x or v == y or count[u, x] or count[v, y] or two_loops:
+                continue
+            for p, q, change in ((u, v, -1), (x, y, -1), (u, x, 1), (v, y, 1)):
+                count[p, q] += change
+                if p != q:
+                    count[q, p] += change
+            a[e], b[e] = u, x
+            a[f], b[f] = v, y
+    return True
+
+
+@numba.njit(cache=True)
+def random_regular(n, degree, seed):
+    """A random simple graph in which every node has ``degree`` neighbours; edges int32, shape (m, 2).
+
+    The pairing model: every node offers ``degree`` ends, the ends are shuffled and paired, and loops and
+    doubled edges are mended by switching.  Wants ``degree <= (n - 1) / 2`` and ``n * degree`` even.
+    """
+    state = np.empty(1, np.uint64)
+    state[0] = seed
+    m = n * degree // 2
+    ends = np.empty(2 * m, np.int32)
+    while True:
+        for i in range(2 * m):
+            ends[i] = i // degree
+        for i in range(2 * m - 1, 0, -1):
+            j = _below(state, i + 1)
+            ends[i], ends[j] = ends[j], ends[i]
+        a, b = ends[0::2].copy(), ends[1::2].copy()
+        count = np.zeros((n, n), np.int16)
+        for e in range(m):
+            count[a[e], b[e]] += 1
+            if a[e] != b[e]:
+                count[b[e], a[e]] += 1
+        if _mend(a, b, count, state):
+            return np.stack((a, b), axis=1)
+
+
+@numba.njit(cache=True)
+def _flip(ptr, nbr, weight, side, gain, u):
+    """Move ``u`` to the other side and bring its neighbours' gains up to date."""
+    side[u] = 1 - side[u]
+    for e in range(ptr[u], ptr[u + 1]):
+        v = nbr[e]
+        if side[v] == side[u]:
+            gain[v] -= 2 * weight[e]
+        else:
+            gain[v] += 2 * weight[e]
+
+
+@numba.njit(cache=True)
+def refine_bisection(ptr, nbr, weight, side):
+    """Lower the weight cut between the two sides by Kernighan-Lin passes; ``side`` (0 or 1) is changed.
+
+    Every pass swaps node after node in pairs, best gain first (ties: lowest number), each node once, and
+    keeps the swaps up to the best moment; passes end when one gains nothing.  Sizes of the sides stay.
+
+    References
+    ----------
+    Kernighan and Lin, An efficient heuristic procedure for partitioning graphs, 1970.
+    """
+    n = len(side)
+    ones = side.sum()
+    pairs = min(ones, n - ones)
+    gain = np.empty(n, np.float64)
+    moved = np.empty(2 * pairs, np.int64)
+    least = 1e-9 * weight.sum()
+    while True:
+        locked = np.zeros(n, np.bool_)
+        gain[:] = 0.0
+        for u in range(n):
+            for e in range(ptr[u], ptr[u + 1]):
+                gain[u] += weight[e] if side[nbr[e]] != side[u] else -weight[e]
+        total, best, kept = 0.0, least, 0
+        for k in range(2 * pairs):
+            pick = -1
+            for u in range(n):
+                if side[u] == k % 2 and not locked[u] and (pick < 0 or gain[u] > gain[pick]):
+                    pick = u
+            total += gain[pick]
+            locked[pick] = True
+            moved[k] = pick
+            _flip(ptr, nbr, weight, side, gain, pick)
+            if k % 2 == 1 and total > best:
+                best, kept = total, k + 1
+        for k in range(kept, 2 * pairs):
+            side[moved[k]] = 1 - side[moved[k]]
+        if kept == 0:
+            return

@@ -1,0 +1,143 @@
+"""Networks to files: edge CSV, GraphML, node-link JSON.
+
+Goes in: :class:`Topology`.  Comes out: a file that :func:`moxtrace.topology.readers.read` turns back into the
+same links, rates, latencies, lanes and names; the same bytes each time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from xml.sax.saxutils import quoteattr
+
+from moxtrace.errors import OutputError, TopologyError
+from moxtrace.topology.graph import Topology
+from moxtrace.topology.readers import FORMATS
+
+__all__ = ["write"]
+
+
+def write(topology: Topology, path: str | Path) -> None:
+    """Write a network in the format that the name's ending says; an existing file is replaced.
+
+    Parameters
+    ----------
+    topology : Topology
+    path : path
+        ``.csv``, ``.graphml`` or ``.json``.
+
+    Raises
+    ------
+    OutputError
+        If the ending is another one, or the file cannot be written; nothing half-written is left.
+    TopologyError
+        If a name cannot stand in that format.
+    """
+    path = Path(path)
+    form = {".csv": _csv, ".graphml": _graphml, ".json": _json}.get(path.suffix.lower())
+    if form is None:
+        raise OutputError(f"{path}: unknown format {path.suffix!r}; expected {', '.join(FORMATS)}")
+    text = form(topology)
+    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        try:
+            aside.write_text(text, encoding="utf-8", newline="\n")
+            aside.replace(path)
+        finally:
+            aside.unlink(missing_ok=True)
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def _labels(topology: Topology, allowed: Callable[[str], bool]) -> list[str]:
+    """What the file calls each node: names, or numbers; the switch is ``switch`` beside names."""
+    if not topology.names:
+        return [str(i) for i in range(topology.num_nodes)]
+    labels = list(topology.names)
+    for name in labels:
+        if not name or not allowed(name):
+            raise TopologyError(
+                f"topology {topology.kind}: the name {name!r} cannot be written in this format"
+            )
+    if topology.has_switch:
+        hub = "switch"
+        while hub in labels:
+            hub += "_"
+        labels.append(hub)
+    return labels
+
+
+def _rows(topology: Topology, labels: list[str]) -> Iterator[tuple[str, str, int | float, int | float, int]]:
+    columns = (topology.src, topology.dst, topology.bandwidth_gbps, topology.latency_ns, topology.lanes)
+    for src, dst, rate, latency, lanes in zip(*(c.tolist() for c in columns), strict=True):
+        yield labels[src], labels[dst], _plain(rate), _plain(latency), lanes
+
+
+def _plain(value: float) -> int | float:
+    """A whole number without its ``.0``; any other as it is, which ``repr`` writes exactly."""
+    return int(value) if value == int(value) and abs(value) < 2**53 else value
+
+
+def _quoted(cell: str) -> str:
+    plain = cell.strip() == cell and not cell.startswith("#") and "," not in cell and '"' not in cell
+    return cell if plain else '"' + cell.replace('"', '""') + '"'
+
+
+def _line_can_hold(name: str) -> bool:
+    return name.splitlines() == [name] and not any(0xD800 <= ord(c) <= 0xDFFF for c in name)
+
+
+def _csv(topology: Topology) -> str:
+    labels = [_quoted(label) for label in _labels(topology, _line_can_hold)]
+    lines = [f"# moxtrace topology, kind: {topology.kind}", f"# npus: {topology.num_npus}"]
+    if topology.names:
+        lines.append("# nodes: " + ",".join(labels[: topology.num_npus]))
+    if topology.has_switch:
+        lines.append(f"# switch: {labels[-1]}")
+    lines += [f"# links: {topology.num_links}", "src,dst,gbps,latency_ns,lanes"]
+    lines += [",".join(map(str, row)) for row in _rows(topology, labels)]
+    return "\n".join(lines) + "\n"
+
+
+def _json(topology: Topology) -> str:
+    labels = _labels(topology, lambda name: True)
+    ids: dict[str, int | str] = {label: label if topology.names else i for i, label in enumerate(labels)}
+    nodes = [json.dumps({"id": ids[label]}) for label in labels]
+    if topology.has_switch:
+        nodes[-1] = json.dumps({"id": ids[labels[-1]], "switch": True})
+    edges = [
+        json.dumps({"source": ids[s], "target": ids[d], "gbps": g, "latency_ns": ns, "lanes": k})
+        for s, d, g, ns, k in _rows(topology, labels)
+    ]
+    graph = json.dumps({"kind": topology.kind})
+    lines = [f'{{"directed": true, "multigraph": false, "graph": {graph},', ' "nodes": [']
+    lines += ["  " + ",\n  ".join(nodes) + "],", ' "edges": [', "  " + ",\n  ".join(edges) + "]}"]
+    return "\n".join(lines) + "\n"
+
+
+def _graphml(topology: Topology) -> str:
+    labels = [quoteattr(label) for label in _labels(topology, _xml_can_hold)]
+    lines = [
+        '<?xml version="1.0" encoding="UTF-8"?>',
+        '<graphml xmlns="http://graphml.graphdrawing.org/xmlns">',
+        '  <key id="gbps" for="edge" attr.name="gbps" attr.type="double"/>',
+        '  <key id="latency_ns" for="edge" attr.name="latency_ns" attr.type="double"/>',
+        '  <key id="lanes" for="edge" attr.name="lanes" attr.type="int"/>',
+        '  <key id="switch" for="node" attr.name="switch" attr.type="boolean"/>',
+        '  <graph edgedefault="directed">',
+    ]
+    lines += [f"    <node id={label}/>" for label in labels[: topology.num_npus]]
+    if topology.has_switch:
+        lines.append(f'    <node id={labels[-1]}><data key="switch">true</data></node>')
+    for src, dst, rate, latency, lanes in _rows(topology, labels):
+        values = (("gbps", rate), ("latency_ns", latency), ("lanes", lanes))
+        data = "".join(f'<data key="{key}">{value}</data>' for key, value in values)
+        lines.append(f"    <edge source={src} target={dst}>{data}</edge>")
+    return "\n".join([*lines, "  </graph>", "</graphml>"]) + "\n"
+
+
+def _xml_can_hold(name: str) -> bool:
+    """XML 1.0 has no control characters, and attributes lose the difference between kinds of blanks."""
+    return all(c >= " " and not 0xD800 <= ord(c) <= 0xDFFF and ord(c) not in (0xFFFE, 0xFFFF) for c in name)
