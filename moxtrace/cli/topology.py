@@ -20,20 +20,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 BUILT = tuple(kind for kind in KINDS if kind != "graph")
 
 
-class _Dims(click.ParamType):
-    """Lengths of a torus, such as ``4x4x8``."""
-
-    name = "AxB[xC]"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, ...]:
-        if isinstance(value, tuple):
-            return value
-        try:
-            return tuple(int(length) for length in str(value).replace(",", "x").split("x"))
-        except ValueError:
-            self.fail(f"{value!r}; expected lengths such as 4x4 or 4x4x8", param, ctx)
+def _dims(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[int, ...] | None:
+    """Lengths of a torus from ``4x4x8``."""
+    if value is None:
+        return None
+    try:
+        return tuple(int(length) for length in value.split("x"))
+    except ValueError:
+        raise click.BadParameter(f"{value!r}; expected lengths such as 4x4 or 4x4x8", ctx, param) from None
 
 
 def _options(*options: Callable[[F], F]) -> Callable[[F], F]:

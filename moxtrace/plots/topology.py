@@ -76,16 +76,19 @@ def _draw_links(axes: Axes, topology: Topology, places: NDArray[np.float64]) -> 
     on_grid = topology.kind == "torus"
     wraps = on_grid & (np.abs(end - start).max(axis=1) > 1.5)
     lines = _arcs(start, end, np.where(wraps, 0.12, np.where(twin[shown], 0.0, 0.06)))
-    width = float(np.clip(60 / np.sqrt(len(shown)) / 3, 0.25, 1.8))
+    width = float(np.clip(20 / np.sqrt(len(shown)), 0.12, 1.8))
     style: dict[str, Any] = {"linewidths": width * np.sqrt(topology.lanes[shown]), "zorder": 1}
     if rate.min() == rate.max():
-        axes.add_collection(LineCollection(list(lines), colors=LINK, alpha=0.75, **style))
+        axes.add_collection(
+            LineCollection(list(lines), colors=LINK, alpha=float(np.clip(width, 0.3, 0.75)), **style)
+        )
     else:
         shades = LinearSegmentedColormap.from_list("rates", ["#bcd3e4", LINK, "#12324a"])
         coloured = axes.add_collection(LineCollection(list(lines), array=rate[shown], cmap=shades, **style))
         axes.figure.colorbar(coloured, ax=axes, label="link capacity (Gbit/s)", shrink=0.6, pad=0.02)
+    arrow = {"arrowstyle": "-|>", "color": INK, "lw": 0.0, "mutation_scale": 12, "shrinkA": 0, "shrinkB": 0}
     for line in lines[~twin[shown]][:500]:
-        axes.annotate("", line[8], line[7], arrowprops={"arrowstyle": "-|>", "color": LINK, "lw": 0.6})
+        axes.annotate("", line[8], line[7], arrowprops=arrow)
     return step
 
 
