@@ -26,7 +26,7 @@ from moxtrace.rundir import sha256_of
 from moxtrace.topology import Topology
 from moxtrace.transfers import combine_of
 
-__all__ = ["Scenario", "block_of", "model_of", "prepare", "switch_block", "topology_of", "weights_of"]
+__all__ = ["Scenario", "block_of", "model_of", "prepare", "topology_of", "weights_of"]
 
 log = logging.getLogger(__name__)
 Progress = Callable[[int, int], None]
@@ -180,7 +180,7 @@ def block_of(scenario: Scenario, progress: Progress | None = None) -> Block:
     policy, seed = config.routing.policy, config.routing.seed
     if network.has_switch and policy not in ("switch", "min-hop"):
         raise RoutingError(
-            f"routing.policy: {policy!r} needs NPUs that forward, and topology {network.kind!r} has a switch; "
+            f"routing.policy: {policy!r} needs NPUs that forward; topology {network.kind!r} has a switch: "
             "use the policy 'switch'"
         )
 
@@ -192,18 +192,3 @@ def block_of(scenario: Scenario, progress: Progress | None = None) -> Block:
     back = dispatch if network.is_symmetric else route(network.reversed(), scenario.combine_bytes)
     combine = combine_of(back, network, scenario.combine_bytes)
     return Block(dispatch, combine, scenario.compute_ns, config.compute.reduce_ns_per_byte)
-
-
-def switch_block(
-    demand: Demand, network: Topology, compute_ns: NDArray[np.int64], dispatch_bytes: int, combine_bytes: int
-) -> Block:
-    """The same demand on the ideal switch of ``network``: what every result is divided by.
-
-    Each destination NPU gets one copy and returns one locally reduced vector.
-    """
-    switch = network if network.has_switch else topology.ideal_switch_of(network)
-    dispatch = routing.route(switch, demand, "switch", None, dispatch_bytes)
-    back = dispatch if switch.is_symmetric else routing.route(
-        switch.reversed(), demand, "switch", None, combine_bytes
-    )  # fmt: skip
-    return Block(dispatch, combine_of(back, switch, combine_bytes), compute_ns, 0.0)

@@ -8,9 +8,9 @@ from string import Template
 
 from moxtrace.errors import OutputError
 from moxtrace.topology.graph import Topology
-from moxtrace.units import cycles_per_ns, gbps_to_gibps
+from moxtrace.units import cycles_per_ns, gbps_to_gibps, gibps_to_bytes_per_ns
 
-__all__ = ["TRACES", "cannot_express", "network_numbers", "write_inputs"]
+__all__ = ["TRACES", "cannot_express", "network_bytes_per_cycle", "network_numbers", "write_inputs"]
 
 TRACES = "traces"
 
@@ -42,6 +42,11 @@ def network_numbers(topology: Topology, time_scale: str) -> tuple[str, str]:
     cycles = cycles_per_ns(time_scale)
     bandwidth = gbps_to_gibps(float(topology.bandwidth_gbps[0])) / cycles
     return repr(bandwidth), repr(float(topology.latency_ns[0]) * cycles)
+
+
+def network_bytes_per_cycle(topology: Topology, time_scale: str) -> float:
+    """Bytes per cycle of every link, the double that ASTRA-sim computes from :func:`network_numbers`."""
+    return gibps_to_bytes_per_ns(float(network_numbers(topology, time_scale)[0]))
 
 
 def write_inputs(

@@ -76,14 +76,14 @@ def print_table(
 
 
 @contextmanager
-def progress(label: str) -> Iterator[Callable[[int, int], None]]:
+def progress(label: str) -> Iterator[Callable[..., None]]:
     """Show a progress bar on stderr while the body runs, if stderr is a terminal.
 
-    Yields a function ``update(done, total)``; it is cheap, and does nothing where there is no terminal.
+    Yields a function ``update(done, total, label=...)``; it does nothing where there is no terminal.
     """
     ctx = click.get_current_context(silent=True)
     if not sys.stderr.isatty() or (ctx is not None and ctx.meta.get("quiet")):
-        yield lambda done, total: None
+        yield lambda done, total, label=label: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -94,4 +94,6 @@ def progress(label: str) -> Iterator[Callable[[int, int], None]]:
     )  # fmt: skip
     with bars:
         task = bars.add_task(label, total=None)
-        yield lambda done, total: bars.update(task, completed=done, total=total)
+        yield lambda done, total, label=label: bars.update(
+            task, completed=done, total=total, description=label
+        )
