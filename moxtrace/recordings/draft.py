@@ -197,7 +197,7 @@ def _count(
         derived[absent] = 0
         twice[absent] = -1
         draft.warnings.append(
-            f"layers {describe_layers(layer_ids[absent])} hold expert 0 in every slot: not captured, left out"
+            f"expert 0 in every slot, so not captured and left out: {describe_layers(layer_ids[absent])}"
         )
     if (twice >= 0).any():
         layer = int(np.argmax(twice >= 0))
@@ -263,8 +263,8 @@ def _warnings(
     dense = totals == 0
     if dense.any():
         found.append(
-            f"layers {describe_layers(layer_ids[dense])} have no counts (dense layers); "
-            f"{int((~dense).sum())} of {len(totals)} are MoE layers"
+            f"without counts (dense): {describe_layers(layer_ids[dense])}; "
+            f"{int((~dense).sum())} of {len(totals)} layers are MoE layers"
         )
     moe, ids = totals[~dense], layer_ids[~dense]
     if moe.min() != moe.max():

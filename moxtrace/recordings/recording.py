@@ -172,10 +172,10 @@ class Recording:
             raise RecordingError(f"layer {selector!r}: expected a layer number, random or all")
         if selector not in moe:
             what = "is dense: it has no counts" if selector in self.layer_ids else "is not recorded"
-            near = moe[np.argsort(np.abs(moe - selector), kind="stable")[:3]]
+            near = np.sort(moe[np.argsort(np.abs(moe - selector), kind="stable")[:3]])
             raise RecordingError(
                 f"{self.path}: layer {selector} {what}; "
-                f"the nearest MoE layers are {describe_layers(np.sort(near))} (of {describe_layers(moe)})"
+                f"the nearest of its {len(moe)} MoE layers: {', '.join(str(i) for i in near)}"
             )
         return self._view(np.array([selector]), f"layer {selector}")
 
@@ -233,17 +233,17 @@ def impossible_marginals(counts: NDArray[np.float64], layer_ids: NDArray[np.int6
         return []
     row = int(np.argmax(peak))
     return [
-        f"impossible at top_k {top_k}: layers {describe_layers(layer_ids[bad])} have an expert with "
-        f"top_k*count/sum > 1 (expert {int(np.argmax(counts[row]))} of layer {layer_ids[row]}: "
+        f"impossible at top_k {top_k} in {describe_layers(layer_ids[bad])}: "
+        f"top_k * count / sum > 1 (expert {int(np.argmax(counts[row]))} of layer {layer_ids[row]}: "
         f"{peak[row]:.4g}); exact sampling refuses these layers unless clipped"
     ]
 
 
 def describe_layers(layers: NDArray[np.int64]) -> str:
-    """``layers`` for people, runs shortened: ``0-2, 5, 7``."""
+    """``layers`` for people, runs shortened: ``layers 0-2, 5, 7``."""
     runs = np.split(layers, np.flatnonzero(np.diff(layers) != 1) + 1)
     parts = [f"{r[0]}-{r[-1]}" if len(r) > 2 else ", ".join(str(i) for i in r) for r in runs if len(r)]
-    return ", ".join(parts)
+    return f"layer{'s' if len(layers) > 1 else ''} {', '.join(parts)}"
 
 
 def _skew(layer: int, counts: NDArray[np.float64]) -> LayerSkew:

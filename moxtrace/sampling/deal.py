@@ -109,7 +109,7 @@ def _replay(layer: LayerCounts, top_k: int, tokens_per_npu: int, num_npus: int) 
     recorded, width = layer.topk_ids.shape
     if width != top_k:
         raise RecordingError(
-            f"{layer.name}: replay of tokens recorded with top_k {width}; expected the model's top_k {top_k}"
+            f"{layer.name}: replay: recorded with top_k {width}; expected the model's top_k {top_k}"
         )
     step = np.arange(tokens_per_npu)
     if layer.source_rank is not None:
@@ -122,7 +122,7 @@ def _replay(layer: LayerCounts, top_k: int, tokens_per_npu: int, num_npus: int) 
             order = np.argsort(owner, kind="stable")
             return layer.topk_ids[order[start[:, None] + step % have[:, None]].ravel()]
         _LOG.warning(
-            "%s: the recorded source ranks leave %d of %d NPUs without tokens: consecutive blocks are replayed",
+            "%s: source ranks leave %d of %d NPUs without tokens: consecutive blocks are replayed",
             layer.name, int((have == 0).sum()), num_npus,
         )  # fmt: skip
     if recorded < tokens_per_npu * num_npus:
