@@ -26,7 +26,7 @@ from moxtrace.rundir import sha256_of
 from moxtrace.topology import Topology
 from moxtrace.transfers import combine_of
 
-__all__ = ["Scenario", "block_of", "model_of", "prepare", "topology_of", "weights_of"]
+__all__ = ["Scenario", "block_of", "model_of", "compute_weights_of", "prepare", "topology_of"]
 
 log = logging.getLogger(__name__)
 Progress = Callable[[int, int], None]
@@ -122,6 +122,15 @@ def expert_compute_ns(
     return np.rint(flops / (peak_tflops * 1e3 * efficiency)).astype(np.int64)
 
 
+def _network_and_host(config: RunConfig, model: ModelShape) -> tuple[Topology, NDArray[np.int32]]:
+    network = topology_of(config)
+    if config.routing.policy == "switch" and not network.has_switch:
+        network = topology.ideal_switch_of(network)
+    place = config.placement
+    host = placement.place(place.kind, model.num_experts, network.num_npus, place.seed, place.path)
+    return network, host
+
+
 def prepare(config: RunConfig) -> Scenario:
     """Carry out a configuration up to its demand.
 
@@ -132,37 +141,49 @@ def prepare(config: RunConfig) -> Scenario:
     """
     model = model_of(config)
     layer, stands_on = _layer_of(config, model)
-    network = topology_of(config)
-    if config.routing.policy == "switch" and not network.has_switch:
-        network = topology.ideal_switch_of(network)
-    n = network.num_npus
-    place = config.placement
-    host = placement.place(place.kind, model.num_experts, n, place.seed, place.path)
-    traffic = config.traffic
+    network, host = _network_and_host(config, model)
+    n, traffic, compute = network.num_npus, config.traffic, config.compute
     source, topk_ids = sampling.sample_tokens(
         layer, mode=traffic.sampling, top_k=model.top_k, tokens_per_npu=traffic.tokens_per_npu, num_npus=n,
         seed=traffic.seed, clip=traffic.clip,
     )  # fmt: skip
     demand = demand_of(source, topk_ids, host, n)
-    compute = config.compute
     compute_ns = expert_compute_ns(demand.pairs, model, compute.peak_tflops, compute.efficiency)
-    paths = (config.recording.path, place.path, config.topology.path, config.routing.weights)
-    inputs = {Path(p).name: sha256_of(Path(p)) for p in paths if p is not None}
+    named = (config.recording.path, config.placement.path, config.topology.path, config.routing.weights)
+    inputs = {Path(p).name: sha256_of(Path(p)) for p in named if p is not None}
     return Scenario(config, model, network, host, demand, compute_ns, stands_on, inputs)
 
 
-def weights_of(scenario: Scenario, network: Topology, progress: Progress | None = None) -> Weights:
-    """Weights for the scenario on ``network``, from the configured file or computed."""
-    block = scenario.config.routing
-    if block.weights is not None and network is scenario.topology:
-        weights = Weights.load(block.weights)
-        weights.check(network, scenario.host, scenario.model.top_k)
-        return weights
+def compute_weights_of(config: RunConfig, progress: Progress | None = None) -> Weights:
+    """Weights for a configuration's topology, placement and top-K; its traffic is not looked at."""
+    model = model_of(config)
+    network, host = _network_and_host(config, model)
+    return _computed(config, model, network, host, progress)
+
+
+def _computed(
+    config: RunConfig,
+    model: ModelShape,
+    network: Topology,
+    host: NDArray[np.int32],
+    progress: Progress | None = None,
+) -> Weights:
+    block = config.routing
     return compute_weights(
-        network, scenario.host, scenario.model.num_experts, scenario.model.top_k,
-        tokens_per_source=block.tokens_per_source, replays=block.replays, eta=block.eta, seed=block.seed,
-        policy=block.policy, progress=progress,
+        network, host, model.num_experts, model.top_k, tokens_per_source=block.tokens_per_source,
+        replays=block.replays, eta=block.eta, seed=block.seed, policy=block.policy, progress=progress,
     )  # fmt: skip
+
+
+def _weights_of(scenario: Scenario, network: Topology) -> NDArray[np.float64]:
+    """Weights on ``network``, from the configured file or computed."""
+    config = scenario.config
+    if config.routing.weights is not None and network is scenario.topology:
+        weights = Weights.load(config.routing.weights)
+        weights.check(network, scenario.host, scenario.model.top_k)
+    else:
+        weights = _computed(config, scenario.model, network, scenario.host)
+    return weights.weight
 
 
 def block_of(scenario: Scenario, progress: Progress | None = None) -> Block:
@@ -185,7 +206,7 @@ def block_of(scenario: Scenario, progress: Progress | None = None) -> Block:
         )
 
     def route(on: Topology, size_bytes: int):  # type: ignore[no-untyped-def]
-        weights = weights_of(scenario, on).weight if policy in routing.WEIGHTED else None
+        weights = _weights_of(scenario, on) if policy in routing.WEIGHTED else None
         return routing.route(on, scenario.demand, policy, weights, size_bytes, seed, progress)
 
     dispatch = route(network, scenario.dispatch_bytes)

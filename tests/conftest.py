@@ -3,6 +3,11 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# a first call compiles, so no deadline; the same examples every time, so that a failure is everybody's
+settings.register_profile("moxtrace", deadline=None, derandomize=True)
+settings.load_profile("moxtrace")
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 

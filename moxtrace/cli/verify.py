@@ -1,4 +1,4 @@
-"""``moxtrace verify``: is a run directory what it should be?"""
+"""``moxtrace verify``: check a run directory."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def command(run: Path, chakra: bool, as_json: bool) -> None:
     if chakra:
         from moxtrace.chakra.schema_check import read_back
 
-        problems += read_back(opened.path)
+        problems += read_back(opened)
     if as_json:
         print_json({"ok": not problems, "problems": problems, "checked": result.checked})
     else:
