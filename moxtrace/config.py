@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import math
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -170,6 +171,10 @@ class _Source:
         try:
             node = yaml.compose(text, Loader=yaml.SafeLoader)
             self.value = {} if node is None else self._plain(node, ())
+        except RecursionError:
+            raise ConfigError(
+                f"{path}: YAML syntax: an alias that contains itself, or too deep a nesting"
+            ) from None
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             line = mark.line + 1 if mark else 1
@@ -261,7 +266,7 @@ def _explain(error: Mapping[str, Any]) -> str:
         hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known)}"
         return f"unknown key; {hint}"
     if kind == "literal_error":
-        near = difflib.get_close_matches(str(found), context["expected"].replace("'", "").split(", "), 1)
+        near = difflib.get_close_matches(str(found), re.findall("'(.*?)'", context["expected"]), 1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         return f"found {shown}; expected {context['expected']}{hint}"
     bounds = {"greater_than": ">", "greater_than_equal": ">=", "less_than": "<", "less_than_equal": "<="}
