@@ -30,6 +30,11 @@ def _dims(ctx: click.Context, param: click.Parameter, value: str | None) -> tupl
         raise click.BadParameter(f"{value!r}; expected lengths such as 4x4 or 4x4x8", ctx, param) from None
 
 
+def _examples(*lines: str) -> str:
+    """An epilog that keeps its lines as they are."""
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
 def _options(*options: Callable[[F], F]) -> Callable[[F], F]:
     def decorate(function: F) -> F:
         for option in reversed(options):
@@ -72,36 +77,36 @@ def _say_written(path: Path, topology: Topology) -> None:
         click.echo(f"wrote {path}: {what}", err=True)
 
 
-@click.group()
+@click.group(
+    epilog=_examples(
+        "moxtrace topology make expander --npus 64 --degree 8 -o net.csv",
+        "moxtrace topology show net.csv --plot net.png",
+        "moxtrace topology show torus --npus 64 --dims 4x4x4 --json",
+        "moxtrace topology convert net.csv net.graphml",
+    )
+)
 def command() -> None:
-    r"""Build, describe and convert topologies.
-
-    \b
-    Examples:
-      moxtrace topology make expander --npus 64 --degree 8 -o net.csv
-      moxtrace topology show net.csv --plot net.png
-      moxtrace topology show torus --npus 64 --dims 4x4x4 --json
-      moxtrace topology convert net.csv net.graphml
-    """
+    """Build, describe and convert topologies."""
 
 
-@command.command(short_help="Build a topology and write it to a file.")
+@command.command(
+    short_help="Build a topology and write it to a file.",
+    epilog=_examples(
+        "moxtrace topology make expander --npus 64 --degree 8 -o net.csv",
+        "moxtrace topology make torus --npus 32 --dims 4x8 --link-gbps 200 -o torus.json",
+        "moxtrace topology make switch --npus 16 --degree 8 -o switch.graphml",
+    ),
+)
 @click.argument("kind")
 @_shape_options
 @click.option("-o", "--output", "path", type=_out_type, required=True, help="FILE: .csv, .graphml, .json")
 @_force_option
 @verbosity_options
 def make(kind: str, path: Path, force: bool, **shape: Any) -> None:
-    r"""Build a topology of KIND and write it to FILE.
+    """Build a topology of KIND and write it to FILE.
 
     KIND is ring, torus, hypercube, fully-connected, switch, expander (the best of 200 random regular
     graphs) or random-regular (one of them).
-
-    \b
-    Examples:
-      moxtrace topology make expander --npus 64 --degree 8 -o net.csv
-      moxtrace topology make torus --npus 32 --dims 4x8 --link-gbps 200 -o torus.json
-      moxtrace topology make switch --npus 16 --degree 8 -o switch.graphml
     """
     _may_write(path, force)
     topology = build(kind, shape.pop("npus"), **shape)
@@ -109,7 +114,14 @@ def make(kind: str, path: Path, force: bool, **shape: Any) -> None:
     _say_written(path, topology)
 
 
-@command.command(short_help="Describe a file or a topology that is built on the spot.")
+@command.command(
+    short_help="Describe a file or a topology that is built on the spot.",
+    epilog=_examples(
+        "moxtrace topology show net.csv",
+        "moxtrace topology show hypercube --npus 64 --json",
+        "moxtrace topology show expander --npus 32 --degree 8 --plot net.png",
+    ),
+)
 @click.argument("what", metavar="FILE|KIND")
 @_shape_options
 @click.option("--plot", "picture", type=_out_type, help="Also draw it: .png, .svg or .pdf")
@@ -117,16 +129,10 @@ def make(kind: str, path: Path, force: bool, **shape: Any) -> None:
 @json_option
 @verbosity_options
 def show(what: str, picture: Path | None, force: bool, as_json: bool, **shape: Any) -> None:
-    r"""Describe a topology: paths, bisection, degree, capacities.
+    """Describe a topology: paths, bisection, degree, capacities.
 
     FILE is a .csv, .graphml or .json file; KIND is built as by `make`. For a file, the rate, latency and
     lanes given here hold where the file does not say.
-
-    \b
-    Examples:
-      moxtrace topology show net.csv
-      moxtrace topology show hypercube --npus 64 --json
-      moxtrace topology show expander --npus 32 --degree 8 --plot net.png
     """
     if picture is not None:
         _may_write(picture, force)
@@ -188,7 +194,13 @@ def _lines(result: dict[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-@command.command(short_help="Read a topology and write it in another format.")
+@command.command(
+    short_help="Read a topology and write it in another format.",
+    epilog=_examples(
+        "moxtrace topology convert net.graphml net.csv",
+        "moxtrace topology convert bare.json net.csv --link-gbps 400 --latency-ns 300",
+    ),
+)
 @click.argument("source", metavar="IN", type=click.Path(path_type=Path))
 @click.argument("path", metavar="OUT", type=_out_type)
 @click.option("--npus", type=int, help="Refuse a file with another number of NPUs.")
@@ -196,14 +208,9 @@ def _lines(result: dict[str, Any]) -> list[tuple[str, str]]:
 @_force_option
 @verbosity_options
 def convert(source: Path, path: Path, force: bool, **defaults: Any) -> None:
-    r"""Read IN and write OUT; formats by ending: .csv, .graphml, .json (node-link).
+    """Read IN and write OUT; formats by ending: .csv, .graphml, .json (node-link).
 
     The rate, latency and lanes given here hold where IN does not say.
-
-    \b
-    Examples:
-      moxtrace topology convert net.graphml net.csv
-      moxtrace topology convert bare.json net.csv --link-gbps 400 --latency-ns 300
     """
     _may_write(path, force)
     topology = read(source, **defaults)

@@ -56,9 +56,8 @@ def _arcs(
     """Lines from start to end, shape (links, 12, 2); ``bend`` is the height of each over its length."""
     along = np.linspace(0, 1, 12)[None, :, None]
     across = (end - start)[:, ::-1] * np.array([-1.0, 1.0])
-    return (
-        start[:, None] + along * (end - start)[:, None] + (4 * bend * along * (1 - along)) * across[:, None]
-    )
+    straight = start[:, None] + along * (end - start)[:, None]
+    return straight + 4 * bend[:, None, None] * along * (1 - along) * across[:, None]
 
 
 def _draw_links(axes: Axes, topology: Topology, places: NDArray[np.float64]) -> int:
@@ -79,14 +78,13 @@ def _draw_links(axes: Axes, topology: Topology, places: NDArray[np.float64]) -> 
     width = float(np.clip(20 / np.sqrt(len(shown)), 0.12, 1.8))
     style: dict[str, Any] = {"linewidths": width * np.sqrt(topology.lanes[shown]), "zorder": 1}
     if rate.min() == rate.max():
-        axes.add_collection(
-            LineCollection(list(lines), colors=LINK, alpha=float(np.clip(width, 0.3, 0.75)), **style)
-        )
+        faint = float(np.clip(width, 0.3, 0.75))  # where lines overlap, density shows as shade
+        axes.add_collection(LineCollection(list(lines), colors=LINK, alpha=faint, **style))
     else:
         shades = LinearSegmentedColormap.from_list("rates", ["#bcd3e4", LINK, "#12324a"])
         coloured = axes.add_collection(LineCollection(list(lines), array=rate[shown], cmap=shades, **style))
         axes.figure.colorbar(coloured, ax=axes, label="link capacity (Gbit/s)", shrink=0.6, pad=0.02)
-    arrow = {"arrowstyle": "-|>", "color": INK, "lw": 0.0, "mutation_scale": 12, "shrinkA": 0, "shrinkB": 0}
+    arrow = {"arrowstyle": "-|>", "color": INK, "lw": 0.0, "mutation_scale": 16, "shrinkA": 0, "shrinkB": 0}
     for line in lines[~twin[shown]][:500]:
         axes.annotate("", line[8], line[7], arrowprops=arrow)
     return step

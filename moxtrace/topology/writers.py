@@ -91,7 +91,7 @@ def _line_can_hold(name: str) -> bool:
 
 def _csv(topology: Topology) -> str:
     labels = [_quoted(label) for label in _labels(topology, _line_can_hold)]
-    lines = [f"# moxtrace topology, kind: {topology.kind}", f"# npus: {topology.num_npus}"]
+    lines = ["# moxtrace topology", f"# npus: {topology.num_npus}"]
     if topology.names:
         lines.append("# nodes: " + ",".join(labels[: topology.num_npus]))
     if topology.has_switch:
@@ -111,8 +111,7 @@ def _json(topology: Topology) -> str:
         json.dumps({"source": ids[s], "target": ids[d], "gbps": g, "latency_ns": ns, "lanes": k})
         for s, d, g, ns, k in _rows(topology, labels)
     ]
-    graph = json.dumps({"kind": topology.kind})
-    lines = [f'{{"directed": true, "multigraph": false, "graph": {graph},', ' "nodes": [']
+    lines = ['{"directed": true, "multigraph": false, "graph": {},', ' "nodes": [']
     lines += ["  " + ",\n  ".join(nodes) + "],", ' "edges": [', "  " + ",\n  ".join(edges) + "]}"]
     return "\n".join(lines) + "\n"
 
