@@ -119,7 +119,7 @@ class Network:
             )
             if not star:
                 raise TopologyError(
-                    f"topology {topology.kind}: only one switch with a link to and from every NPU can be simulated"
+                    f"topology {topology.kind}: has switching nodes; one switch, linked with every NPU, can be simulated"
                 )
         return cls(
             "switch" if topology.has_switch else "graph",

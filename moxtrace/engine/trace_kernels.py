@@ -1,0 +1,422 @@
+"""The event loop over traces: ASTRA-sim's workload layer, custom collectives and congestion-aware links.
+
+Functions are listed from the bottom up; :func:`run` is the loop.
+"""
+
+from typing import NamedTuple
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from moxtrace.engine.kernels import (
+    ARRIVE, FREE, LATER, NOW, SEQ, SIZE, TIMER, enqueue, next_link, pop, push, release,
+)  # fmt: skip
+from moxtrace.engine.order_kernels import hash_order
+
+__all__ = ["ARRIVED", "FINISHED", "POSTED", "Program", "Run", "fire", "run"]
+
+COMP, SEND, RECV, COLL = 0, 1, 2, 3
+NONE = -1
+FINISHED, POSTED, RUNNING = -2, -3, -4  # states of a node, in ``wait``
+ARRIVED = -2  # of a slot: the message is there, the receive is not posted
+
+
+class Program(NamedTuple):
+    """What is run; node arrays have shape (nodes,), unit arrays (units,)."""
+
+    num_ranks: int
+    unit_ptr: NDArray[np.int64]
+    code: NDArray[np.int32]
+    peer: NDArray[np.int32]
+    amount: NDArray[np.int64]
+    child_ptr: NDArray[np.int32]
+    child: NDArray[np.int32]
+    key: NDArray[np.int64]  # ids of nodes; one entry where ids are positions
+    entry: NDArray[np.int32]  # order of a unit's nodes in ASTRA-sim's map; one entry where it is the file's
+    by_id: bool  # issue free nodes of a collective in ascending id order instead
+    work_id: NDArray[np.int64]  # ids of the workload's nodes
+    roof_cycles: NDArray[np.int64]  # cycles of the COMP nodes whose slot is not -1
+
+
+class Run(NamedTuple):
+    """State of a run."""
+
+    wait: NDArray[np.int32]  # missing dependencies; once issued the next in its queue, or a state
+    slot: NDArray[np.int32]
+    slot_recv: NDArray[np.int32]  # RECV posted in a slot, NONE or ARRIVED
+    issued: NDArray[np.int32]  # shape (slots, 2): sends and receives issued of a key; (1, 2) if none repeats
+    left: NDArray[np.int32]  # unfinished nodes of a unit
+    buckets: NDArray[np.int64]  # of a unit's set of free nodes
+    parent: NDArray[np.int32]  # COLL node that a collective's unit runs for
+    ready: NDArray[
+        np.int32
+    ]  # per rank: a heap of free SEND and COLL nodes, and from the right end one of COMP
+    rank_state: NDArray[np.int64]  # shape (ranks, 8), see below
+    node_start: NDArray[np.int64]
+    node_finish: NDArray[np.int64]
+    finished: NDArray[np.int64]
+    computed: NDArray[np.int64]
+    timer: NDArray[
+        np.int64
+    ]  # shape (COMP nodes, 4): time, first and last node, next earlier timer of the rank
+    spare: NDArray[np.int32]  # stack of unused timers: spare[0] entries, then the timers
+    freed: NDArray[np.int32]  # scratch
+    fresh: NDArray[np.int32]  # scratch
+
+
+# columns of rank_state
+COMM_READY, COMP_READY, COMM_BUSY, COMP_BUSY, LATEST, DEFERRED, FRESH = 0, 1, 2, 3, 4, 5, 6
+
+
+@numba.njit(cache=True, nogil=True)
+def _start_timer(r, heap, clock, rank, node, cycles):  # type: ignore[no-untyped-def]
+    """Finish ``node`` after ``cycles``; what a rank finishes in one cycle is one event, as in ``Sys``."""
+    time = clock[NOW] + cycles
+    r.wait[node] = NONE
+    before, at = np.int64(NONE), r.rank_state[rank, LATEST]
+    while at != NONE and r.timer[at, 0] > time:
+        before, at = at, r.timer[at, 3]
+    if at != NONE and r.timer[at, 0] == time:
+        r.wait[r.timer[at, 2]] = node
+        r.timer[at, 2] = node
+        return
+    unused = r.spare[0]
+    timer = np.int64(r.spare[unused])
+    r.spare[0] = unused - 1
+    if r.spare[0] == 0:  # only the counter of timers ever used is left
+        r.spare[0] = 1
+        r.spare[1] = timer + 1
+    r.timer[timer, 0] = time
+    r.timer[timer, 1] = node
+    r.timer[timer, 2] = node
+    r.timer[timer, 3] = at
+    if before == NONE:
+        r.rank_state[rank, LATEST] = timer
+    else:
+        r.timer[before, 3] = timer
+    push(heap, clock, time, clock[SEQ], TIMER | timer << 2 | np.int64(rank) << 34)
+    clock[SEQ] += 1
+
+
+@numba.njit(cache=True, nogil=True)
+def _end_timer(r, rank, timer):  # type: ignore[no-untyped-def]
+    before, at = np.int64(NONE), r.rank_state[rank, LATEST]
+    while at != timer:
+        before, at = at, r.timer[at, 3]
+    if before == NONE:
+        r.rank_state[rank, LATEST] = r.timer[timer, 3]
+    else:
+        r.timer[before, 3] = r.timer[timer, 3]
+    r.spare[0] += 1
+    r.spare[r.spare[0]] = timer
+
+
+@numba.njit(cache=True, nogil=True)
+def _issue(p, r, wires, links, heap, clock, rank, node):  # type: ignore[no-untyped-def]
+    """Issue a SEND, a RECV or a COMP node that goes by its duration."""
+    kind = p.code[node] & 3
+    if kind == COMP:
+        cycles = p.amount[node] * 1000
+        _start_timer(r, heap, clock, rank, node, cycles if cycles > 0 else 1)
+        return
+    slot = np.int64(r.slot[node])
+    if len(r.issued) > 1:
+        slot += r.issued[slot, kind - SEND]
+        r.issued[r.slot[node], kind - SEND] += 1
+        r.slot[node] = slot
+    if kind == SEND:
+        link = next_link(wires, np.int64(rank), np.int64(p.peer[node]))
+        enqueue(wires, links, heap, clock, link, np.int64(node), p.amount[node], r.wait)
+    elif r.slot_recv[slot] == ARRIVED:
+        push(heap, clock, clock[NOW], clock[SEQ], LATER | np.int64(node) << 2)
+        clock[SEQ] += 1
+        r.wait[node] = RUNNING
+    else:
+        r.slot_recv[slot] = node
+        r.wait[node] = POSTED
+
+
+@numba.njit(cache=True, nogil=True)
+def _fall_apart(p, buckets, nodes):  # type: ignore[no-untyped-def]
+    """Whether few nodes fall into different buckets: then the walk is the reverse of insertion."""
+    count = len(nodes)
+    if count > 8 or count > buckets:
+        return False
+    for i in range(1, count):
+        for j in range(i):
+            apart = np.int64(nodes[i]) - nodes[j]
+            if len(p.key) > 1:
+                apart = p.key[nodes[i]] - p.key[nodes[j]]
+            if apart % buckets == 0:
+                return False
+    return True
+
+
+@numba.njit(cache=True, nogil=True)
+def _in_order(p, r, unit, nodes):  # type: ignore[no-untyped-def]
+    """Put nodes that became free together into the order of issue."""
+    if not p.by_id and _fall_apart(p, r.buckets[unit], nodes):
+        for i in range(len(nodes) // 2):
+            nodes[i], nodes[-1 - i] = nodes[-1 - i], nodes[i]
+        return
+    keys = nodes.astype(np.int64)
+    if len(p.key) > 1:
+        for i in range(len(nodes)):
+            keys[i] = p.key[nodes[i]]
+    if p.by_id:
+        nodes[:] = nodes[np.argsort(keys)]
+        return
+    order = np.empty(len(nodes), np.int32)
+    r.buckets[unit] = hash_order(keys, r.buckets[unit], order)
+    nodes[:] = nodes[order]
+
+
+@numba.njit(cache=True, nogil=True)
+def _start_collective(p, r, wires, links, heap, clock, rank, node):  # type: ignore[no-untyped-def]
+    """Issue the roots of the unit that implements COLL ``node``."""
+    unit = np.int64(r.slot[node]) * p.num_ranks + rank
+    r.parent[unit] = node
+    first, stop = p.unit_ptr[unit], p.unit_ptr[unit + 1]
+    if p.by_id:
+        walk = np.arange(stop - first).astype(np.int32)
+    else:  # ASTRA-sim walks a map of all nodes to collect the roots
+        entered = np.arange(first, stop)
+        if len(p.entry) > 1:
+            entered = first + p.entry[first:stop].astype(np.int64)
+        keys = entered
+        if len(p.key) > 1:
+            keys = p.key[entered]
+        walk = np.empty(stop - first, np.int32)
+        hash_order(keys, 1, walk)
+        if len(p.entry) > 1:
+            walk = p.entry[first:stop][walk]
+    roots = np.empty(stop - first, np.int32)
+    count = 0
+    for i in walk:
+        if r.wait[first + i] == 0:
+            roots[count] = first + i
+            count += 1
+    _in_order(p, r, unit, roots[:count])
+    for i in range(count):
+        _issue(p, r, wires, links, heap, clock, rank, np.int64(roots[i]))
+
+
+@numba.njit(cache=True, nogil=True)
+def _free_successors(p, r, node, out):  # type: ignore[no-untyped-def]
+    """Write the successors that wait for ``node`` alone to ``out``; returns their number."""
+    count = 0
+    for k in range(p.child_ptr[node], p.child_ptr[node + 1]):
+        c = p.child[k]
+        r.wait[c] -= 1
+        if r.wait[c] == 0:
+            out[count] = c
+            count += 1
+    return count
+
+
+@numba.njit(cache=True, nogil=True)
+def _ready_push(p, r, rank, node):  # type: ignore[no-untyped-def]
+    """Add a free SEND, COLL or COMP node of the workload to its heap, ordered by id."""
+    comp = p.code[node] & 3 == COMP
+    column = COMP_READY if comp else COMM_READY
+    origin = p.unit_ptr[rank + 1] - 1 if comp else p.unit_ptr[rank]
+    step = -1 if comp else 1
+    at = r.rank_state[rank, column]
+    r.rank_state[rank, column] = at + 1
+    while at > 0:
+        up = (at - 1) >> 1
+        other = r.ready[origin + step * up]
+        if p.work_id[other] < p.work_id[node]:
+            break
+        r.ready[origin + step * at] = other
+        at = up
+    r.ready[origin + step * at] = node
+
+
+@numba.njit(cache=True, nogil=True)
+def _ready_pop(p, r, rank, comp):  # type: ignore[no-untyped-def]
+    """Remove the first node of a heap."""
+    column = COMP_READY if comp else COMM_READY
+    origin = p.unit_ptr[rank + 1] - 1 if comp else p.unit_ptr[rank]
+    step = -1 if comp else 1
+    size = r.rank_state[rank, column] - 1
+    r.rank_state[rank, column] = size
+    last = r.ready[origin + step * size]
+    at, child = np.int64(0), np.int64(1)
+    while child < size:
+        if child + 1 < size and (
+            p.work_id[r.ready[origin + step * (child + 1)]] < p.work_id[r.ready[origin + step * child]]
+        ):
+            child += 1
+        if p.work_id[last] < p.work_id[r.ready[origin + step * child]]:
+            break
+        r.ready[origin + step * at] = r.ready[origin + step * child]
+        at, child = child, 2 * child + 1
+    r.ready[origin + step * at] = last
+
+
+@numba.njit(cache=True, nogil=True)
+def _issue_work(p, r, wires, links, heap, clock, rank, node, deferring):  # type: ignore[no-untyped-def]
+    """Issue a node of the workload."""
+    r.node_start[node] = clock[NOW]
+    kind = p.code[node] & 3
+    if kind == COMP:
+        r.rank_state[rank, COMP_BUSY] = 1
+        roof = r.slot[node]
+        cycles = p.roof_cycles[roof] if roof >= 0 else p.amount[node] * 1000
+        if roof < 0 and cycles == 0:
+            cycles = np.int64(1)
+        r.computed[rank] += cycles
+        _start_timer(r, heap, clock, rank, node, cycles)
+        return
+    if kind != RECV:
+        r.rank_state[rank, COMM_BUSY] = 1
+    if kind != COLL:
+        _issue(p, r, wires, links, heap, clock, rank, node)
+        return
+    r.wait[node] = RUNNING
+    if deferring:  # the finished collective's stream leaves its queue only after this pass
+        r.rank_state[rank, DEFERRED] = node
+    else:
+        _start_collective(p, r, wires, links, heap, clock, rank, node)
+
+
+@numba.njit(cache=True, nogil=True)
+def _pass(p, r, wires, links, heap, clock, rank, count, deferring):  # type: ignore[no-untyped-def]
+    """Issue what the rank's resources allow, in ascending id order, after ``freed[:count]`` became free.
+
+    Receives need no resource, so all that are free are among the new ones.
+    """
+    recvs = 0
+    for i in range(count):
+        node = np.int64(r.freed[i])
+        if p.code[node] & 3 != RECV:
+            _ready_push(p, r, rank, node)
+            continue
+        at = recvs
+        recvs += 1
+        if recvs <= 32:
+            while at > 0 and p.work_id[r.fresh[at - 1]] > p.work_id[node]:
+                r.fresh[at] = r.fresh[at - 1]
+                at -= 1
+        r.fresh[at] = node
+    if recvs > 32:
+        some = r.fresh[:recvs]
+        some[:] = some[np.argsort(p.work_id[some])]
+    i = 0
+    while True:
+        best, source = np.int64(NONE), 0
+        if i < recvs:
+            best = np.int64(r.fresh[i])
+        if r.rank_state[rank, COMM_BUSY] == 0 and r.rank_state[rank, COMM_READY] > 0:
+            node = np.int64(r.ready[p.unit_ptr[rank]])
+            if best == NONE or p.work_id[node] < p.work_id[best]:
+                best, source = node, 1
+        if r.rank_state[rank, COMP_BUSY] == 0 and r.rank_state[rank, COMP_READY] > 0:
+            node = np.int64(r.ready[p.unit_ptr[rank + 1] - 1])
+            if best == NONE or p.work_id[node] < p.work_id[best]:
+                best, source = node, 2
+        if best == NONE:
+            break
+        if source == 0:
+            i += 1
+        else:
+            _ready_pop(p, r, rank, source == 2)
+        _issue_work(p, r, wires, links, heap, clock, rank, best, deferring)
+    if r.left[rank] == 0:
+        r.finished[rank] = clock[NOW]
+
+
+@numba.njit(cache=True, nogil=True)
+def _complete_work(p, r, wires, links, heap, clock, rank, node):  # type: ignore[no-untyped-def]
+    """A node of the workload is done."""
+    kind = p.code[node] & 3
+    r.node_finish[node] = clock[NOW]
+    r.left[rank] -= 1
+    if kind == COMP:
+        r.rank_state[rank, COMP_BUSY] = 0
+    elif kind != RECV:
+        r.rank_state[rank, COMM_BUSY] = 0
+    count = _free_successors(p, r, node, r.freed)
+    _pass(p, r, wires, links, heap, clock, rank, count, kind == COLL)
+    if kind == COLL and r.rank_state[rank, DEFERRED] != NONE:
+        following = r.rank_state[rank, DEFERRED]
+        r.rank_state[rank, DEFERRED] = NONE
+        _start_collective(p, r, wires, links, heap, clock, rank, following)
+
+
+@numba.njit(cache=True, nogil=True)
+def _complete(p, r, wires, links, heap, clock, node):  # type: ignore[no-untyped-def]
+    """A SEND, RECV or COMP node is done."""
+    unit = np.int64(p.code[node] >> 2)
+    rank = unit % p.num_ranks
+    if unit >= p.num_ranks:
+        count = _free_successors(p, r, node, r.freed)
+        if count > 1:
+            _in_order(p, r, unit, r.freed[:count])
+        for i in range(count):
+            _issue(p, r, wires, links, heap, clock, rank, np.int64(r.freed[i]))
+        r.left[unit] -= 1
+        if r.left[unit] > 0:
+            return
+        node = np.int64(r.parent[unit])
+        r.wait[node] = FINISHED
+    _complete_work(p, r, wires, links, heap, clock, rank, node)
+
+
+@numba.njit(cache=True, nogil=True)
+def _arrive(p, r, wires, links, heap, clock, node, link):  # type: ignore[no-untyped-def]
+    """A message is at the far end of a link: it goes on, or its SEND and a posted RECV are done."""
+    at = np.int64(wires.dst[link])
+    if at != p.peer[node]:
+        onward = next_link(wires, at, np.int64(p.peer[node]))
+        enqueue(wires, links, heap, clock, onward, node, p.amount[node], r.wait)
+        return
+    slot = r.slot[node]
+    recv = np.int64(r.slot_recv[slot])
+    r.wait[node] = FINISHED
+    _complete(p, r, wires, links, heap, clock, node)
+    if recv == NONE:
+        r.slot_recv[slot] = ARRIVED
+    else:
+        r.wait[recv] = FINISHED
+        _complete(p, r, wires, links, heap, clock, recv)
+
+
+@numba.njit(cache=True, nogil=True)
+def fire(p, r, wires, links, heap, clock):  # type: ignore[no-untyped-def]
+    """Start every rank at time 0, in order."""
+    for rank in range(p.num_ranks):
+        count = 0
+        for node in range(p.unit_ptr[rank], p.unit_ptr[rank + 1]):
+            if r.wait[node] == 0:
+                r.freed[count] = node
+                count += 1
+        _pass(p, r, wires, links, heap, clock, rank, count, False)
+
+
+@numba.njit(cache=True, nogil=True)
+def run(p, r, wires, links, heap, clock, limit):  # type: ignore[no-untyped-def]
+    """Process up to ``limit`` events; returns how many nodes of the workload and collectives are left."""
+    for _ in range(limit):
+        if clock[SIZE] == 0:
+            break
+        what = pop(heap, clock)
+        kind, item, where = what & 3, (what >> 2) & 0xFFFFFFFF, what >> 34
+        if kind == ARRIVE:
+            _arrive(p, r, wires, links, heap, clock, item, where)
+        elif kind == FREE:
+            release(wires, links, heap, clock, where, item, p.amount, r.wait)
+        elif kind == LATER:
+            r.wait[item] = FINISHED
+            _complete(p, r, wires, links, heap, clock, item)
+        else:
+            node = r.timer[item, 1]
+            while node != NONE:
+                _complete(p, r, wires, links, heap, clock, node)
+                following = np.int64(r.wait[node])
+                r.wait[node] = FINISHED
+                node = following
+            _end_timer(r, where, item)
+    return clock[SIZE]
