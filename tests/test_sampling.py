@@ -102,6 +102,16 @@ def test_draws_match_twin(case, seed):
         assert row.tolist() == sorted([*design._always.tolist(), *free.tolist()])
 
 
+def test_draw_by_hand():
+    # chances 1/2, 1/4, 1/4: expert 1 or later where 1 - u <= 1/2, expert 2 where 1 - u <= 1/4
+    design = ConditionalPoisson([0.5, 0.25, 0.25], 1)
+    tiny = 1e-9
+    uniform = np.array([[0], [0.5 - tiny], [0.5 + tiny], [0.75 - tiny], [0.75 + tiny], [1 - tiny]])
+    out = np.empty((6, 1), np.int16)
+    draw_subsets(design._survival, design._experts, uniform, design._always, out)
+    assert out[:, 0].tolist() == [0, 0, 1, 1, 2, 2]
+
+
 def test_draws_have_the_chance_of_every_set():
     counts, top_k, tokens = [9, 1, 4, 0, 6], 2, 200_000
     design = ConditionalPoisson(inclusion_probabilities(counts, top_k), top_k)
