@@ -42,6 +42,17 @@ def test_names_and_aliases():
     assert models.load("llama-4-maverick").moe_layers == tuple(range(1, 48, 2))
 
 
+def test_with_shapes():
+    model = models.load("mixtral-8x7b")
+    assert model.with_shapes() == model
+    wide = model.with_shapes(hidden_dim=100, top_k=3)
+    assert (wide.hidden_dim, wide.dispatch_dim, wide.top_k, wide.num_experts) == (100, 100, 3, 8)
+    assert model.with_shapes(hidden_dim=100, dispatch_dim=50).dispatch_dim == 50
+    assert models.load("kimi-k3").with_shapes(hidden_dim=100).dispatch_dim == 3584
+    with pytest.raises(ConfigError, match="model mixtral-8x7b: top_k 9; expected at most num_experts 8"):
+        model.with_shapes(top_k=9)
+
+
 def test_unknown_name():
     with pytest.raises(ConfigError, match="model 'deepsek-v3' is no preset; the nearest are deepseek-v3, "):
         models.load("deepsek-v3")

@@ -219,9 +219,9 @@ def recording_of(counts, layer_ids=None, **more):
 def test_layer_by_number_random_and_all():
     recording = recording_of(COUNTS, [2, 4, 9])
     assert recording.layer(9).counts.tolist() == [4, 4, 4, 8]
-    assert recording.layer(9).name == "r.npz: layer 9"
+    assert recording.layer(9).where == "r.npz: layer 9"
     assert recording.layer("all").counts.tolist() == [9, 7, 6, 18]
-    assert recording.layer("all").name == "r.npz: all 2 MoE layers"
+    assert recording.layer("all").name == "all 2 MoE layers"
     assert recording.layer("all").layer_ids == (4, 9)
     drawn = {recording.layer("random", seed).layer_ids for seed in range(20)}
     assert drawn == {(4,), (9,)}

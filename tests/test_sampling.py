@@ -186,7 +186,7 @@ def test_real_layers_keep_their_marginals(shared_data):
             assert touched == pytest.approx(wanted, abs=5 * np.sqrt(wanted * (1 - wanted) / len(drawn)))
     olmoe = recordings.read(folder / "olmoe" / "olmoe_arxiv.json").layer(0)
     with pytest.raises(RecordingError, match=r"olmoe_arxiv.json: layer 0: expert 0 would be chosen 1\."):
-        inclusion_probabilities(olmoe.counts, 16, name=olmoe.name)
+        inclusion_probabilities(olmoe.counts, 16, name=olmoe.where)
 
 
 # ---- dealing

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any
 
@@ -82,6 +82,20 @@ class ModelShape:
                 f"model {self.name}: first_moe_layer {self.first_moe_layer}; "
                 f"expected 0 to {self.num_layers - 1}"
             )
+
+    def with_shapes(self, **shapes: int) -> ModelShape:
+        """The same model with some shapes changed.
+
+        ``dispatch_dim`` follows ``hidden_dim`` where the two are equal and only the latter is given.
+
+        Raises
+        ------
+        ConfigError
+            If the shapes do not fit together.
+        """
+        if "hidden_dim" in shapes and self.dispatch_dim == self.hidden_dim:
+            shapes = {"dispatch_dim": shapes["hidden_dim"], **shapes}
+        return replace(self, **shapes)
 
     @property
     def moe_layers(self) -> tuple[int, ...]:

@@ -51,7 +51,7 @@ class LayerCounts:
     Parameters
     ----------
     name : str
-        For messages, after the file's path: ``"layer 3"`` or ``"all 58 MoE layers"``.
+        ``"layer 3"`` or ``"all 58 MoE layers"``.
     layer_ids : tuple of int
         Layers that are in it.
     counts : array of float64, shape (experts,)
@@ -61,6 +61,8 @@ class LayerCounts:
         each in order, so that any stretch of it holds every layer alike.
     source_rank : array of int32, shape (tokens,), or None
         Rank that each token came from.
+    path : str
+        File of the recording, for messages.
     """
 
     name: str
@@ -68,11 +70,17 @@ class LayerCounts:
     counts: NDArray[np.float64]
     topk_ids: NDArray[np.integer] | None = None
     source_rank: NDArray[np.int32] | None = None
+    path: str = ""
 
     @property
     def num_experts(self) -> int:
         """Experts of the layer."""
         return len(self.counts)
+
+    @property
+    def where(self) -> str:
+        """File and name, for messages: ``"recording.npz: layer 3"``."""
+        return f"{self.path}: {self.name}" if self.path else self.name
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,8 +195,8 @@ class Recording:
             if source_rank is not None:
                 source_rank = np.repeat(source_rank, len(rows))
         counts = self.counts[rows].sum(axis=0)
-        name = f"{self.path}: {name}" if self.path else name
-        return LayerCounts(name, tuple(self.layer_ids[rows].tolist()), counts, topk_ids, source_rank)
+        ids = tuple(self.layer_ids[rows].tolist())
+        return LayerCounts(name, ids, counts, topk_ids, source_rank, self.path)
 
     def fit(self, num_experts: int, top_k: int) -> Recording:
         """The same recording as a model of ``num_experts`` experts and ``top_k`` per token sees it.

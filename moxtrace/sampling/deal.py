@@ -81,14 +81,14 @@ def sample_tokens(
         return source, _replay(layer_counts, top_k, tokens_per_npu, num_npus)
     experts = layer_counts.num_experts
     if mode == "exact":
-        pi = inclusion_probabilities(layer_counts.counts, top_k, clip, layer_counts.name)
+        pi = inclusion_probabilities(layer_counts.counts, top_k, clip, layer_counts.where)
         design = ConditionalPoisson(pi, top_k)
         drawn = [design.draw(tokens_per_npu, _generator(seed, npu)) for npu in range(num_npus)]
         return source, np.concatenate(drawn)
     if mode != "uniform":
         raise ConfigError(f"traffic.sampling: {mode!r}; expected exact, uniform or replay")
     if not 1 <= top_k <= experts:
-        raise RecordingError(f"{layer_counts.name}: top_k {top_k}; expected 1 to the {experts} experts")
+        raise RecordingError(f"{layer_counts.where}: top_k {top_k}; expected 1 to the {experts} experts")
     topk_ids = np.empty((len(source), top_k), np.int16 if experts < 2**15 else np.int32)
     for npu in range(num_npus):
         block = topk_ids[npu * tokens_per_npu : (npu + 1) * tokens_per_npu]
@@ -103,13 +103,13 @@ def _generator(seed: int, npu: int) -> np.random.Generator:
 def _replay(layer: LayerCounts, top_k: int, tokens_per_npu: int, num_npus: int) -> NDArray[np.integer]:
     if layer.topk_ids is None:
         raise RecordingError(
-            f"{layer.name}: the recording holds counts only, and replay needs token routes; "
+            f"{layer.where}: the recording holds counts only, and replay needs token routes; "
             "set traffic.sampling: exact"
         )
     recorded, width = layer.topk_ids.shape
     if width != top_k:
         raise RecordingError(
-            f"{layer.name}: replay: recorded with top_k {width}; expected the model's top_k {top_k}"
+            f"{layer.where}: replay: recorded with top_k {width}; expected the model's top_k {top_k}"
         )
     step = np.arange(tokens_per_npu)
     if layer.source_rank is not None:
@@ -117,16 +117,16 @@ def _replay(layer: LayerCounts, top_k: int, tokens_per_npu: int, num_npus: int) 
         have = np.bincount(owner, minlength=num_npus)
         if have.all():
             if have.min() < tokens_per_npu:
-                _note_repeats(layer.name, int(have.min()), tokens_per_npu, "on some NPU")
+                _note_repeats(layer.where, int(have.min()), tokens_per_npu, "on some NPU")
             start = np.concatenate(([0], np.cumsum(have)[:-1]))
             order = np.argsort(owner, kind="stable")
             return layer.topk_ids[order[start[:, None] + step % have[:, None]].ravel()]
         _LOG.warning(
             "%s: source ranks leave %d of %d NPUs without tokens: consecutive blocks are replayed",
-            layer.name, int((have == 0).sum()), num_npus,
+            layer.where, int((have == 0).sum()), num_npus,
         )  # fmt: skip
     if recorded < tokens_per_npu * num_npus:
-        _note_repeats(layer.name, recorded, tokens_per_npu * num_npus, "in all")
+        _note_repeats(layer.where, recorded, tokens_per_npu * num_npus, "in all")
     first = np.arange(num_npus)[:, None] * tokens_per_npu
     return layer.topk_ids[((first + step) % recorded).ravel()]
 
