@@ -83,7 +83,7 @@ class ModelShape:
                 f"expected 0 to {self.num_layers - 1}"
             )
 
-    def with_shapes(self, **shapes: int) -> ModelShape:
+    def with_shapes(self, **shapes: Any) -> ModelShape:
         """The same model with some shapes changed.
 
         ``dispatch_dim`` follows ``hidden_dim`` where the two are equal and only the latter is given.
