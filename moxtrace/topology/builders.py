@@ -99,7 +99,7 @@ def _torus_dims(request: _Request) -> tuple[int, ...]:
         mend = f"npus: {math.prod(dims)}" + (f", or dims: {list(fits)}" if fits else "")
         size = " x ".join(map(str, dims))
         raise request.refuse(
-            f"dims {list(dims)} hold {size} = {math.prod(dims)} NPUs, npus is {npus}; give {mend}"
+            f"dims {list(dims)} hold {size} = {math.prod(dims)} NPUs, but npus is {npus}; give {mend}"
         )
     return dims
 
@@ -233,9 +233,7 @@ def build(
     rates: dict[str, Any] = {"link_gbps": link_gbps, "latency_ns": latency_ns, "lanes": lanes}
     if path is not None:
         if degree is not None:
-            raise TopologyError(
-                f"topology graph: degree {degree}; the file says what is linked, leave it out"
-            )
+            raise TopologyError(f"topology graph: degree {degree}; the file has the links, leave degree out")
         return read(path, npus=npus, **rates)
     if npus is None:
         raise TopologyError(f"topology {kind}: npus is missing; give a number from 2 to {MAX_NPUS}")

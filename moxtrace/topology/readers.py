@@ -383,9 +383,10 @@ def _counted(graph: _Graph, labels: list[str]) -> list[str]:
     if numbers[-1] >= npus:
         odd = str(next(n for n in numbers if n >= npus))
         row = next(row for row in graph.rows if odd in (row.src, row.dst))
-        present = set(numbers)
-        missing = next(i for i in range(npus + 1) if i not in present)
-        why = f"npus is {npus}" if graph.npus is not None else f"{npus} nodes are named, but {missing} is not"
+        why = f"npus is {npus}"
+        if graph.npus is None:
+            missing = min(set(range(npus)) - set(numbers))
+            why = f"{npus} nodes are named, but {missing} is not"
         graph.refuse(
             f"unknown node {odd}: {why}; expected 0 to {npus - 1}, or names that are not numbers", row
         )

@@ -58,9 +58,7 @@ def _labels(topology: Topology, allowed: Callable[[str], bool]) -> list[str]:
     labels = list(topology.names)
     for name in labels:
         if not name or not allowed(name):
-            raise TopologyError(
-                f"topology {topology.kind}: the name {name!r} cannot be written in this format"
-            )
+            raise TopologyError(f"topology {topology.kind}: this format cannot hold the name {name!r}")
     if topology.has_switch:
         hub = "switch"
         while hub in labels:
