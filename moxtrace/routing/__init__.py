@@ -1,1 +1,5 @@
-"""Routing: demand to trees of links, one kernel per policy."""
+"""From demand to transfers: routing policies, link weights and link loads."""
+
+from moxtrace.routing.policies import POLICIES, WEIGHTED_POLICIES, route
+
+__all__ = ["POLICIES", "WEIGHTED_POLICIES", "route"]

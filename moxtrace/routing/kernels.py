@@ -1,0 +1,315 @@
+"""Routing kernels: hop distances, multicast trees and pairwise shortest paths, compiled by numba.
+
+Arrays come in checked and go out filled.  :mod:`moxtrace.routing.policies` states the rules; the slow twin of
+every kernel is ``tests/reference/routing.py``.  A kernel routes a run of rows that begins and ends with whole
+sources, so runs can be routed side by side.
+"""
+
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+
+__all__ = ["Forest", "Graph", "Rows", "draw_distinct", "hop_distances", "route_paths", "route_trees"]
+
+
+class Graph(NamedTuple):
+    """A topology as kernels see it; ``hops[d, v]`` counts the links from node ``v`` to NPU ``d``."""
+
+    src: Any
+    dst: Any
+    out_ptr: Any
+    in_ptr: Any
+    in_link: Any
+    hops: Any
+
+
+class Rows(NamedTuple):
+    """A run of rows of a demand; ``dest_ptr`` points into the whole ``dest``."""
+
+    source: Any
+    dest_ptr: Any
+    dest: Any
+
+
+class Forest(NamedTuple):
+    """Room for the transfers of a run; ``parent`` and ``end``, one past each tree, count from its start."""
+
+    link: Any
+    parent: Any
+    delivers: Any
+    end: Any
+
+
+# The tree that grows for the present row: a record per node, and lists that share the array.
+# A stamp marks a node in the row (or search) that carries the same number, so nothing is cleared in between.
+# numba counts references to the arrays of a tuple at every access; a record array costs nothing.
+TREE = np.dtype(
+    [
+        ("holder", np.int64),  # stamp: the node holds the token
+        ("seen", np.int64),  # stamp: the node is in the fringe
+        ("arrival", np.int64),  # transfer that brought the token to a holder
+        ("reach", np.int64),  # cheapest link from a holder to a node of the fringe ...
+        ("reach_cost", np.float64),  # ... and its cost
+        ("mark", np.int64),  # stamp: the present search has met the node
+        ("via", np.int64),  # last link of the best path to it ...
+        ("value", np.float64),  # ... and the cost of that path
+        ("queue", np.int32),  # list: nodes that the present search has met
+        ("pending", np.int32),  # list: destinations not reached yet
+        ("held", np.int32),  # list: holders
+        ("fringe", np.int32),  # list: nodes that were neighbours of a holder before they held the token
+        ("path", np.int64),  # list: links of the chosen path, the last one first
+    ]
+)
+PENDING, HELD, FRINGE, SEARCHES = 0, 1, 2, 3  # what the entries of ``count`` count
+
+
+@numba.njit(cache=True, nogil=True)
+def hop_distances(in_ptr, in_link, src, num_npus):
+    """Links on a shortest path from every node to every NPU, int16, shape [NPU, node]."""
+    nodes = len(in_ptr) - 1
+    hops = np.full((num_npus, nodes), -1, np.int16)
+    queue = np.empty(nodes, np.int32)
+    for d in range(num_npus):
+        row = hops[d]
+        row[d] = 0
+        queue[0] = d
+        head, tail = 0, 1
+        while head < tail:
+            v = queue[head]
+            head += 1
+            for i in range(in_ptr[v], in_ptr[v + 1]):
+                u = src[in_link[i]]
+                if row[u] < 0:
+                    row[u] = row[v] + 1
+                    queue[tail] = u
+                    tail += 1
+    return hops
+
+
+@numba.njit(cache=True, nogil=True)
+def draw_distinct(uniform, num_items):
+    """As many distinct items of ``num_items`` as a row has numbers in [0, 1), all sets alike likely.
+
+    References
+    ----------
+    R. W. Floyd's sampling: Bentley and Floyd, "A sample of brilliance", CACM 30 (9), 1987.
+    """
+    rows, k = uniform.shape
+    drawn = np.empty((rows, k), np.int32)
+    for t in range(rows):
+        for i in range(k):
+            top = num_items - k + i
+            item = np.int32(uniform[t, i] * (top + 1))
+            for j in range(i):
+                if drawn[t, j] == item:
+                    item = np.int32(top)
+                    break
+            drawn[t, i] = item
+    return drawn
+
+
+@numba.njit(cache=True, nogil=True)
+def route_paths(graph, rows, forest):
+    """Lead every row to its only destination; returns the number of transfers, -1 without room for them."""
+    src, dst, out_ptr, _, _, hops = graph
+    source, dest_ptr, dest = rows
+    link, parent, delivers, end = forest
+    nodes = len(out_ptr) - 1
+    used = np.zeros(len(src), np.int64)
+    last, filled = np.int64(-1), np.int64(0)
+    for t in range(len(source)):
+        if source[t] != last:
+            last = np.int64(source[t])
+            used[:] = 0
+        if filled + nodes > len(link):
+            return np.int64(-1)
+        d = dest[dest_ptr[t]]
+        v = last
+        before = np.int64(-1)
+        while v != d:
+            best = -1
+            for e in range(out_ptr[v], out_ptr[v + 1]):
+                if hops[d, dst[e]] == hops[d, v] - 1 and (best < 0 or used[e] < used[best]):
+                    best = e
+            used[best] += 1
+            v = np.int64(dst[best])
+            link[filled] = best
+            parent[filled] = before
+            delivers[filled] = v == d
+            before = filled
+            filled += 1
+        end[t] = filled
+    return filled
+
+
+@numba.njit(cache=True, nogil=True)
+def _hold(out_ptr, dst, cost, tree, count, node, stamp):
+    """Make ``node`` a holder, and offer its links to the nodes that hold nothing.
+
+    The cost of a link changes only when the node it leads to is reached, so an offer stays good for the row.
+    """
+    tree[node].holder = stamp
+    tree[count[HELD]].held = node
+    count[HELD] += 1
+    size = count[FRINGE]
+    for e in range(out_ptr[node], out_ptr[node + 1]):
+        v = dst[e]
+        c = cost[e]
+        if tree[v].seen != stamp:
+            tree[v].seen = stamp
+            tree[size].fringe = v
+            size += 1
+        elif c > tree[v].reach_cost or (c == tree[v].reach_cost and e > tree[v].reach):
+            continue
+        tree[v].reach = e
+        tree[v].reach_cost = c
+    count[FRINGE] = size
+
+
+@numba.njit(cache=True, nogil=True)
+def _pick_neighbour(tree, count, stamp):
+    """Step 1: place in ``pending`` of the destination with the cheapest link from a holder, or -1."""
+    best, best_cost, best_link = np.int64(-1), np.inf, np.int64(0)
+    for i in range(count[PENDING]):
+        d = tree[i].pending
+        if tree[d].seen == stamp:
+            c, e = tree[d].reach_cost, tree[d].reach
+            if c < best_cost or (c == best_cost and e < best_link):
+                best, best_cost, best_link = np.int64(i), c, e
+    if best >= 0:
+        tree[0].path = best_link
+    return best
+
+
+@numba.njit(cache=True, nogil=True)
+def _pick_relay(in_ptr, in_link, src, cost, tree, count, stamp):
+    """Step 2 with one relay: place in ``pending`` of the best path's destination; -1 if it takes more."""
+    best, best_cost, best_link = np.int64(-1), np.inf, np.int64(0)
+    for i in range(count[PENDING]):
+        d = tree[i].pending
+        for k in range(in_ptr[d], in_ptr[d + 1]):
+            e = np.int64(in_link[k])
+            x = src[e]
+            if tree[x].seen == stamp:
+                c = max(tree[x].reach_cost, cost[e])
+                if c < best_cost or (c == best_cost and e < best_link):
+                    best, best_cost, best_link = np.int64(i), c, e
+    if best >= 0:
+        tree[0].path = best_link
+        tree[1].path = tree[src[best_link]].reach
+    return best
+
+
+@numba.njit(cache=True, nogil=True)
+def _search(out_ptr, dst, hops, cost, tree, count, length, stamp):
+    """Best path of ``length`` links, the least possible, from a holder to the node at 0 ``hops``."""
+    count[SEARCHES] += 1
+    mark = count[SEARCHES]
+    met = 0
+    for i in range(count[FRINGE]):
+        v = tree[i].fringe
+        if hops[v] == length - 1 and tree[v].holder != stamp:
+            tree[v].mark = mark
+            tree[v].value = tree[v].reach_cost
+            tree[v].via = tree[v].reach
+            tree[met].queue = v
+            met += 1
+    at = 0
+    while hops[tree[at].queue] > 0:
+        v = tree[at].queue
+        at += 1
+        for e in range(out_ptr[v], out_ptr[v + 1]):
+            u = dst[e]
+            if hops[u] != hops[v] - 1:
+                continue
+            c = max(tree[v].value, cost[e])
+            if tree[u].mark != mark:
+                tree[u].mark = mark
+                tree[met].queue = u
+                met += 1
+            elif c > tree[u].value or (c == tree[u].value and e > tree[u].via):
+                continue
+            tree[u].value = c
+            tree[u].via = e
+
+
+@numba.njit(cache=True, nogil=True)
+def _distance(hops, tree, count):
+    """Links from the nearest holder to the node at 0 ``hops``."""
+    least = np.int64(hops[tree[0].held])
+    for i in range(1, count[HELD]):
+        least = min(least, np.int64(hops[tree[i].held]))
+    return least
+
+
+@numba.njit(cache=True, nogil=True)
+def _pick_path(graph, cost, tree, count, stamp):
+    """Step 2 in general: place in ``pending`` of the best path's destination, and the path's length."""
+    length = np.int64(len(tree))
+    for i in range(count[PENDING]):
+        length = min(length, _distance(graph.hops[tree[i].pending], tree, count))
+    best, best_cost, best_link = np.int64(-1), np.inf, np.int64(0)
+    for i in range(count[PENDING]):
+        d = tree[i].pending
+        hops = graph.hops[d]
+        if _distance(hops, tree, count) != length:
+            continue
+        _search(graph.out_ptr, graph.dst, hops, cost, tree, count, length, stamp)
+        c, e = tree[d].value, tree[d].via
+        if c < best_cost or (c == best_cost and e < best_link):
+            best, best_cost, best_link = np.int64(i), c, e
+            for k in range(length):
+                tree[k].path = tree[d].via
+                d = graph.src[tree[d].via]
+    return best, length
+
+
+@numba.njit(cache=True, nogil=True)
+def route_trees(graph, inverse_weight, rows, forest):
+    """Grow the tree of every row; returns the number of transfers, -1 without room for them."""
+    src, dst, out_ptr, in_ptr, in_link, _ = graph
+    source, dest_ptr, dest = rows
+    link, parent, delivers, end = forest
+    nodes = len(out_ptr) - 1
+    tree = np.zeros(nodes, TREE)
+    count = np.zeros(4, np.int64)
+    used = np.zeros(len(src), np.int64)
+    cost = inverse_weight.copy()
+    last, filled = np.int64(-1), np.int64(0)
+    for t in range(len(source)):
+        if source[t] != last:
+            last = np.int64(source[t])
+            used[:] = 0
+            cost[:] = inverse_weight
+        if filled + nodes > len(link):
+            return np.int64(-1)
+        stamp = t + 1
+        count[PENDING] = dest_ptr[t + 1] - dest_ptr[t]
+        for i in range(count[PENDING]):
+            tree[i].pending = dest[dest_ptr[t] + i]
+        count[HELD] = count[FRINGE] = 0
+        tree[last].arrival = -1
+        if count[PENDING] > 0:
+            _hold(out_ptr, dst, cost, tree, count, last, stamp)
+        while count[PENDING] > 0:
+            at, length = _pick_neighbour(tree, count, stamp), np.int64(1)
+            if at < 0:
+                at, length = _pick_relay(in_ptr, in_link, src, cost, tree, count, stamp), np.int64(2)
+            if at < 0:
+                at, length = _pick_path(graph, cost, tree, count, stamp)
+            count[PENDING] -= 1
+            tree[at].pending = tree[count[PENDING]].pending
+            for k in range(length - 1, -1, -1):
+                e = tree[k].path
+                v = np.int64(dst[e])
+                link[filled] = e
+                parent[filled] = tree[src[e]].arrival
+                delivers[filled] = k == 0
+                tree[v].arrival = filled
+                filled += 1
+                used[e] += 1
+                cost[e] = (used[e] + 1) * inverse_weight[e]
+                _hold(out_ptr, dst, cost, tree, count, v, stamp)
+        end[t] = filled
+    return filled

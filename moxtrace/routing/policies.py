@@ -1,0 +1,236 @@
+"""Routing policies: a demand on a topology becomes the dispatch phase.
+
+Goes in: a :class:`~moxtrace.topology.graph.Topology`, a :class:`~moxtrace.demand.Demand` and the name of a
+policy.  Comes out: a :class:`~moxtrace.transfers.Phase`.
+
+Sources do not see each other: each has its own counter per directed link, which starts at 0 in every call
+(one call is one collective).  So runs of sources are routed side by side, and the number of threads changes
+nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from moxtrace.demand import Demand
+from moxtrace.errors import RoutingError
+from moxtrace.routing.kernels import Forest, Graph, Rows, hop_distances, route_paths, route_trees
+from moxtrace.topology.graph import Topology
+from moxtrace.transfers import Phase
+
+__all__ = ["POLICIES", "WEIGHTED_POLICIES", "route"]
+
+POLICIES = ("min-hop", "tree", "mox-paper", "switch")
+WEIGHTED_POLICIES = ("mox-paper",)
+
+_UNICAST = ("min-hop", "switch")
+_ROWS_PER_RUN = 4096
+_MOST_THREADS = 8
+_MOST_TRANSFERS = 2**31 - 1
+
+Progress = Callable[[int, int], None]
+_Piece = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.bool_], NDArray[np.int64]]
+
+
+def route(
+    topology: Topology,
+    demand: Demand,
+    policy: str,
+    weights: ArrayLike | None,
+    size_bytes: int,
+    seed: int = 0,
+    progress: Progress | None = None,
+    threads: int | None = None,
+) -> Phase:
+    """Route every token of ``demand``.
+
+    ``min-hop``
+        One copy per destination NPU, each along a shortest path, hop by hop: of the links that lead one hop
+        nearer, the one that this source has used least; the lowest link id among equals.  Copies leave token
+        by token, in the order of their destinations.
+    ``switch``
+        The same where a hub joins the NPUs: up one link and down another.
+    ``tree``, ``mox-paper``
+        One tree per token.  The *cost* of link ``e`` is ``(used_e + 1) / weight_e``, what its counter per
+        weight would read after one more use, in double precision as ``(used_e + 1) * (1 / weight_e)``.
+        The holders are the source at first.  While destinations are left:
+
+        1. If some of them are neighbours of holders: of all links from a holder to one of these, take the
+           cheapest.  Its head becomes a holder.
+        2. Else, of the paths from a holder to a destination with the fewest relays, take the one whose
+           costliest link is the cheapest.  All its nodes become holders.
+
+        Ties: the link of the lowest id; of a path, its last link, and so on backwards, where what leads to a
+        link's tail is again the best path to that node.  ``weight_e`` is the link's capacity over the
+        greatest capacity in ``tree`` and ``weights[e]`` in ``mox-paper``.
+
+    Parameters
+    ----------
+    topology : Topology
+    demand : Demand
+        Destination sets; the policies that send copies call its ``unicast`` themselves.
+    policy : {"min-hop", "tree", "mox-paper", "switch"}
+    weights : array of float64, shape (links,), or None
+        Share of the load that each link is meant to take, on any scale; only for ``mox-paper``.
+    size_bytes : int
+        Size of one token's message, bytes.
+    seed : int
+        For policies that draw at random; of these, none does.
+    progress : callable, optional
+        Called as ``progress(rows_done, rows)``.
+    threads : int, optional
+        Default: the CPUs that this process may use, at most 8.  Does not change the result.
+
+    Returns
+    -------
+    Phase
+        Dispatch: a tree per token in the order of the demand, or a path per copy under ``min-hop`` and
+        ``switch``.  Within a tree, transfers stand in the order in which they were chosen.
+
+    Raises
+    ------
+    RoutingError
+        If the policy is unknown or does not suit the topology, if the weights are missing, superfluous or no
+        weights, if demand and topology differ in NPUs, or if there are 2**31 transfers or more.
+
+    References
+    ----------
+    The rules of ``tree`` and ``mox-paper`` are those of the MoX paper; where it leaves a choice open (the
+    cost of a fresh link, paths of several links), the choice is ours.
+    """
+    inverse_weight = _inverse_weight(topology, policy, weights)
+    if demand.num_npus != topology.num_npus:
+        raise RoutingError(
+            f"routing: the demand is for {demand.num_npus} NPUs and topology {topology.kind} has "
+            f"{topology.num_npus}; make both from one configuration"
+        )
+    hops = hop_distances(topology.in_ptr, topology.in_link, topology.src, topology.num_npus)
+    graph = Graph(topology.src, topology.dst, topology.out_ptr, topology.in_ptr, topology.in_link, hops)
+    kernel = partial(route_trees, graph, inverse_weight)
+    if policy in _UNICAST:
+        demand = demand.unicast()
+        kernel = partial(route_paths, graph)
+    pieces = _route_runs(kernel, demand, topology.num_nodes, progress, threads or _default_threads())
+    return _join(pieces, topology, demand.num_rows, size_bytes)
+
+
+def _inverse_weight(topology: Topology, policy: str, weights: ArrayLike | None) -> NDArray[np.float64]:
+    """Check policy, topology and weights together; returns 1 / weight of each link."""
+    if policy not in POLICIES:
+        raise RoutingError(f"routing policy {policy!r} is unknown; expected one of {', '.join(POLICIES)}")
+    if policy == "switch" and not topology.has_switch:
+        raise RoutingError(
+            f"routing policy switch: topology {topology.kind} has no switch; use topology kind switch, "
+            "or another policy"
+        )
+    if policy not in _UNICAST and topology.has_switch:
+        raise RoutingError(
+            f"routing policy {policy}: the hub of topology {topology.kind} is no NPU and copies no tokens; "
+            "use policy switch there"
+        )
+    if policy not in WEIGHTED_POLICIES:
+        if weights is not None:
+            raise RoutingError(
+                f"routing policy {policy} takes no weights, but some were given; leave them out"
+            )
+        capacity = topology.capacity_gbps
+        return capacity.max() / capacity
+    if weights is None:
+        raise RoutingError(f"routing policy {policy} needs link weights; compute them (moxtrace weights)")
+    weight = np.asarray(weights, dtype=np.float64)
+    if weight.shape != (topology.num_links,):
+        raise RoutingError(
+            f"routing: weights of shape {weight.shape} for {topology.num_links} links; "
+            "compute them for this topology"
+        )
+    bad = ~(np.isfinite(weight) & (weight > 0))
+    if bad.any():
+        e = int(np.argmax(bad))
+        raise RoutingError(
+            f"routing: weight of link {topology.npu_name(topology.src[e])} -> "
+            f"{topology.npu_name(topology.dst[e])} is {weight[e]}; expected a finite number > 0"
+        )
+    return 1.0 / weight
+
+
+def _default_threads() -> int:
+    """CPUs that this process may use, at most 8."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(_MOST_THREADS, allowed)
+
+
+def _runs(source: NDArray[np.int32]) -> Iterator[tuple[int, int]]:
+    """Cut the rows into runs of about 4,096 that begin and end with whole sources."""
+    starts = np.flatnonzero(np.diff(source, prepend=-1)).tolist()
+    first = 0
+    for start in starts[1:]:
+        if start - first >= _ROWS_PER_RUN:
+            yield first, start
+            first = start
+    if len(source):
+        yield first, len(source)
+
+
+def _route_run(kernel: Callable[..., Any], demand: Demand, nodes: int, run: tuple[int, int]) -> _Piece:
+    """Route the rows of one run; makes room and starts again where there was too little."""
+    first, stop = run
+    rows = Rows(demand.source[first:stop], demand.dest_ptr[first : stop + 1], demand.dest)
+    room = 2 * int(rows.dest_ptr[-1] - rows.dest_ptr[0]) + nodes
+    end = np.empty(stop - first, np.int64)
+    while True:
+        forest = Forest(np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room, np.bool_), end)
+        filled = kernel(rows, forest)
+        if filled >= 0:
+            return (
+                forest.link[:filled].copy(),
+                forest.parent[:filled].copy(),
+                forest.delivers[:filled].copy(),
+                end,
+            )
+        room *= 2
+
+
+def _route_runs(
+    kernel: Callable[..., Any], demand: Demand, nodes: int, progress: Progress | None, threads: int
+) -> list[_Piece]:
+    """Route the runs side by side (the kernels release the lock); pieces in the order of the rows."""
+    runs = list(_runs(demand.source))
+    pieces: list[_Piece] = []
+    with ThreadPoolExecutor(max(1, threads)) as pool:
+        try:
+            for piece in pool.map(partial(_route_run, kernel, demand, nodes), runs):
+                pieces.append(piece)
+                if progress is not None:
+                    progress(runs[len(pieces) - 1][1], demand.num_rows)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+    return pieces
+
+
+def _join(pieces: list[_Piece], topology: Topology, rows: int, size_bytes: int) -> Phase:
+    """One forest of all pieces; empties ``pieces`` on the way, to need memory once."""
+    total = sum(len(piece[0]) for piece in pieces)
+    if total > _MOST_TRANSFERS:
+        raise RoutingError(
+            f"routing: {total} transfers in one phase; at most {_MOST_TRANSFERS}: route fewer tokens per NPU"
+        )
+    link, parent = np.empty(total, np.int32), np.empty(total, np.int32)
+    delivers, tree_ptr = np.empty(total, np.bool_), np.zeros(rows + 1, np.int64)
+    at, row = 0, 1
+    pieces.reverse()
+    while pieces:
+        some_link, some_parent, some_delivers, end = pieces.pop()
+        stop = at + len(some_link)
+        link[at:stop] = some_link
+        np.add(some_parent, np.where(some_parent >= 0, at, 0), out=parent[at:stop], casting="unsafe")
+        delivers[at:stop] = some_delivers
+        tree_ptr[row : row + len(end)] = end + at
+        at, row = stop, row + len(end)
+    return Phase("dispatch", topology, link, parent, tree_ptr, delivers, size_bytes)
