@@ -206,7 +206,7 @@ def block_of(scenario: Scenario, progress: Progress | None = None) -> Block:
         )
 
     def route(on: Topology, size_bytes: int):  # type: ignore[no-untyped-def]
-        weights = _weights_of(scenario, on) if policy in routing.WEIGHTED else None
+        weights = _weights_of(scenario, on) if policy in routing.WEIGHTED_POLICIES else None
         return routing.route(on, scenario.demand, policy, weights, size_bytes, seed, progress)
 
     dispatch = route(network, scenario.dispatch_bytes)

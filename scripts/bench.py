@@ -1,0 +1,369 @@
+"""Speed and memory, each measured beside its anchor in the same run.
+
+    python scripts/bench.py [--json FILE] [--only NAME ...]
+
+Ratios are medians over pairs that take turns; kernels are warmed up first, since a user's second run finds
+them compiled.  Nothing here is a test: a slow machine is no failure, only a row that says ``no``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from moxtrace.chakra import reader, writer
+from moxtrace.chakra.trace import COMP, SEND, Trace
+from moxtrace.cli.common import print_table
+from moxtrace.config import RunConfig, TraceConfig
+from moxtrace.engine.astra_sim import find_binary, run_astra_sim
+from moxtrace.errors import ExternalToolError
+from moxtrace.generate import generate
+from moxtrace.lowering import Block, token_order, traces_of
+from moxtrace.routing import route
+from moxtrace.routing.weights import compute_weights
+from moxtrace.rundir import Run
+from moxtrace.scenario import Scenario, block_of, prepare
+from moxtrace.simulate import simulate_run
+
+ROOT = Path(__file__).resolve().parent.parent
+RECORDING = ROOT / "configs" / "recordings" / "deepseek_v3_like.npz"
+MILLION_NODES = 340  # tokens per NPU that make about a million nodes at 64 NPUs, K = 8
+
+
+@dataclass(frozen=True)
+class Row:
+    """One figure, its target, and whether it is reached."""
+
+    name: str
+    value: float
+    unit: str
+    target: float
+    better: str
+
+    @property
+    def ok(self) -> bool:
+        """Whether the target is reached."""
+        return self.value >= self.target if self.better == "higher" else self.value <= self.target
+
+
+def higher(name: str, value: float, unit: str, target: float) -> Row:
+    return Row(name, value, unit, target, "higher")
+
+
+def lower(name: str, value: float, unit: str, target: float) -> Row:
+    return Row(name, value, unit, target, "lower")
+
+
+# ------------------------------------------------------------------------------------- the work
+
+
+def scenario(npus: int, tokens: int, policy: str = "mox-paper") -> Scenario:
+    value = {
+        "recording": {"path": str(RECORDING), "layer": 20},
+        "traffic": {"tokens_per_npu": tokens},
+        "topology": {"kind": "expander", "npus": npus, "degree": 8},
+        "routing": {"policy": policy},
+    }
+    return prepare(RunConfig.model_validate(value))
+
+
+def moe_traces(block: Block) -> dict[str, Trace]:
+    """The traces of a block in token order, with the default window for it."""
+    source = np.repeat(np.arange(64, dtype=np.int32), block.dispatch.num_trees // 64)
+    orders = token_order(block.dispatch, source), token_order(block.combine, source)
+    return {name: trace for name, _, trace in traces_of(block, *orders, TraceConfig(order="token"), 64)}
+
+
+def seconds(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def median_of_pairs(ours: Callable[[], float], theirs: Callable[[], float], pairs: int = 5) -> float:
+    """Median of ours / theirs, measured in turn so that a drifting machine slows both."""
+    return statistics.median(ours() / theirs() for _ in range(pairs))
+
+
+# ------------------------------------------------------------------------------------- writing
+
+
+def protobuf_messages() -> tuple[type, type]:
+    """Chakra's Node and GlobalMetadata as protobuf-python builds them, from descriptors made here."""
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    field = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(name="bench.proto", package="bench", syntax="proto3")
+
+    def message(name: str, *fields: tuple[str, int, int, str]) -> None:
+        made = file.message_type.add(name=name)
+        for title, number, kind, extra in fields:
+            one = made.field.add(name=title, number=number, type=kind, label=field.LABEL_OPTIONAL)
+            if extra == "repeated":
+                one.label = field.LABEL_REPEATED
+            elif extra:
+                one.label, one.type_name = field.LABEL_REPEATED, extra
+            if name == "AttributeProto" and number > 2:
+                one.oneof_index = 0
+        if name == "AttributeProto":
+            made.oneof_decl.add(name="value")
+
+    message(
+        "AttributeProto", ("name", 1, field.TYPE_STRING, ""), ("int64_val", 9, field.TYPE_INT64, ""),
+        ("uint32_val", 11, field.TYPE_UINT32, ""), ("uint64_val", 13, field.TYPE_UINT64, ""),
+        ("bool_val", 27, field.TYPE_BOOL, ""),
+    )  # fmt: skip
+    message(
+        "Node", ("id", 1, field.TYPE_UINT64, ""), ("name", 2, field.TYPE_STRING, ""),
+        ("type", 3, field.TYPE_INT32, ""), ("data_deps", 5, field.TYPE_UINT64, "repeated"),
+        ("duration_micros", 7, field.TYPE_UINT64, ""),
+        ("attr", 10, field.TYPE_MESSAGE, ".bench.AttributeProto"),
+    )  # fmt: skip
+    message("GlobalMetadata", ("version", 1, field.TYPE_STRING, ""))
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    classes = message_factory.GetMessages([file], pool=pool)
+    return classes["bench.Node"], classes["bench.GlobalMetadata"]
+
+
+def protobuf_write(trace: Trace, ranks: int, prefix: Path) -> int:
+    """Write the first ranks of a trace node by node with protobuf-python; returns how many nodes."""
+    node_class, metadata_class = protobuf_messages()
+
+    def framed(message: object) -> bytes:
+        data = message.SerializeToString()  # type: ignore[attr-defined]
+        length, head = len(data), bytearray()
+        while length > 127:
+            head.append(length & 127 | 128)
+            length >>= 7
+        head.append(length)
+        return bytes(head) + data
+
+    for rank in range(ranks):
+        with open(f"{prefix}.{rank}.et", "wb") as file:
+            file.write(framed(metadata_class(version=writer.VERSION)))
+            for i in range(trace.rank_ptr[rank], trace.rank_ptr[rank + 1]):
+                kind = int(trace.kind[i])
+                node = node_class(id=int(trace.node_id[i]), name=writer.NODE_NAMES[kind], type=kind)
+                first = trace.dep_ptr[i]
+                node.data_deps.extend((trace.dep[first : trace.dep_ptr[i + 1]] + 1).tolist())
+                node.attr.add(name="is_cpu_op", bool_val=False)
+                if kind == COMP:
+                    node.duration_micros = int(trace.amount[i])
+                else:
+                    node.attr.add(
+                        name="comm_dst" if kind == SEND else "comm_src", uint32_val=int(trace.peer[i])
+                    )
+                    node.attr.add(name="comm_size", uint64_val=int(trace.amount[i]))
+                    node.attr.add(name="comm_tag", uint32_val=int(trace.tag[i]))
+                file.write(framed(node))
+    return int(trace.rank_ptr[ranks])
+
+
+def bench_writing() -> Iterator[Row]:
+    trace = moe_traces(block_of(scenario(64, MILLION_NODES)))["dispatch"]
+    with tempfile.TemporaryDirectory(dir=ROOT) as folder:
+        ours, theirs, raw = (Path(folder) / name for name in ("ours", "theirs", "raw"))
+        for path in (ours, theirs, raw):
+            path.mkdir()
+        writer.write(trace, ours / "t")
+        ranks = 2
+        protobuf_nodes = int(trace.rank_ptr[ranks])
+
+        def our_seconds_per_node() -> float:
+            return seconds(lambda: writer.write(trace, ours / "t")) / trace.num_nodes
+
+        def protobuf_seconds_per_node() -> float:
+            return seconds(lambda: protobuf_write(trace, ranks, theirs / "t")) / protobuf_nodes
+
+        ratio = 1 / median_of_pairs(our_seconds_per_node, protobuf_seconds_per_node)
+        same = all(
+            (ours / f"t.{r}.et").read_bytes() == (theirs / f"t.{r}.et").read_bytes() for r in range(ranks)
+        )
+        if not same:
+            raise SystemExit("bench: protobuf-python wrote other bytes than the encoder")
+        yield higher("write_vs_protobuf", ratio, "x nodes/s", 50)
+        contents = [(raw / p.name, p.read_bytes()) for p in sorted(ours.iterdir())]
+
+        def raw_seconds() -> float:
+            def work() -> None:
+                for path, data in contents:
+                    path.write_bytes(data)
+
+            return seconds(work)
+
+        ratio = 1 / median_of_pairs(lambda: seconds(lambda: writer.write(trace, ours / "t")), raw_seconds, 9)
+        yield higher("write_vs_disk", ratio, "x bytes/s", 0.4)
+        rate = trace.num_nodes / min(seconds(lambda: writer.write(trace, ours / "t")) for _ in range(3))
+        yield higher("write_nodes_per_s", rate / 1e6, "M nodes/s", 0)
+
+
+# ------------------------------------------------------------------------------------- engine
+
+
+def bench_engine() -> Iterator[Row]:
+    with tempfile.TemporaryDirectory(dir=ROOT) as folder:
+        generate(scenario(64, MILLION_NODES).config, Path(folder) / "run")
+        probe = subprocess.run(
+            [sys.executable, __file__, "--probe-engine", str(Path(folder) / "run")],
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+    found = json.loads(probe.stdout)
+    yield higher("engine_nodes_per_s", found["nodes_per_s"] / 1e6, "M nodes/s", 2)
+    yield lower("engine_bytes_per_node", found["bytes_per_node"], "bytes", 100)
+
+
+def probe_engine(run: Path) -> None:
+    """In a process of its own: nodes/s and peak memory of reading and simulating a run."""
+    from moxtrace.baseline import network_of
+    from moxtrace.engine.result import ComputeModel
+    from moxtrace.engine.traces import simulate
+    from moxtrace.topology import read
+
+    opened = Run.open(run)
+    network = network_of(read(run / "topology.json"), opened.manifest["time_scale"])
+
+    def load() -> tuple[Trace, dict[int, Trace]]:
+        workload, *collectives = (
+            reader.read(run / "traces" / n) for n in ("workload", "dispatch", "combine")
+        )
+        return workload, dict(zip((1, 3), collectives, strict=True))
+
+    workload, collectives = load()
+    simulate(workload, collectives, network, ComputeModel())  # compiles
+    best = float("inf")
+    for _ in range(3):
+        start = time.process_time()
+        simulate(workload, collectives, network, ComputeModel())
+        best = min(best, time.process_time() - start)
+    nodes = sum(t.num_nodes for t in (workload, *collectives.values()))
+    del workload, collectives
+
+    def status(key: str) -> int:
+        text = Path("/proc/self/status").read_text()
+        return next(int(line.split()[1]) * 1024 for line in text.splitlines() if line.startswith(key))
+
+    Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
+    before = status("VmRSS")
+    workload, collectives = load()
+    simulate(workload, collectives, network, ComputeModel())
+    peak = status("VmHWM") - before
+    print(json.dumps({"nodes_per_s": nodes / best, "bytes_per_node": peak / nodes}))
+
+
+def bench_astra_sim() -> Iterator[Row]:
+    """ASTRA-sim itself on the same run directory, where a binary is found."""
+    try:
+        binary = find_binary()
+    except ExternalToolError:
+        return
+    with tempfile.TemporaryDirectory(dir=ROOT) as folder:
+        generate(scenario(64, 64).config, Path(folder) / "run")
+        run = Run.open(Path(folder) / "run")
+        simulate_run(run)
+        theirs = seconds(lambda: run_astra_sim(run, binary))
+        ours = seconds(lambda: simulate_run(run))
+        finished, _ = run_astra_sim(run, binary)
+        agreement = simulate_run(run).completion_ns * 1000 / finished.max()
+    yield higher("simulate_vs_astra_sim", theirs / ours, "x faster", 10)
+    yield lower("completion_vs_astra_sim", abs(agreement - 1), "relative", 0.02)
+
+
+# ------------------------------------------------------------------------------------- routing
+
+
+def bench_routing() -> Iterator[Row]:
+    one = scenario(64, 5120, "tree")
+    weights = compute_weights(one.topology, one.host, 256, 8, seed=1).weight
+    for policy, given in (("tree", None), ("mox-paper", weights)):
+        work = lambda policy=policy, given=given: route(  # noqa: E731
+            one.topology, one.demand, policy, given, 14336, threads=1
+        )
+        work()
+        rate = one.demand.num_tokens / min(seconds(work) for _ in range(3))
+        yield higher(f"route_{policy}_tokens_per_s", rate / 1e3, "k tokens/s/core", 500)
+    weigh = lambda: compute_weights(one.topology, one.host, 256, 8, seed=1)  # noqa: E731
+    yield lower("weights_n64_s", min(seconds(weigh) for _ in range(3)), "s", 2)
+
+
+# ------------------------------------------------------------------------------------- the main job
+
+
+def command_cost(*arguments: str) -> tuple[float, float]:
+    """Wall seconds and peak memory in GB of a moxtrace command."""
+    start = time.perf_counter()
+    child = subprocess.Popen([sys.executable, "-m", "moxtrace", *arguments], stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode:
+        raise SystemExit(f"bench: moxtrace {' '.join(arguments)} failed")
+    return time.perf_counter() - start, usage.ru_maxrss * 1024 / 1e9
+
+
+def bench_main_job() -> Iterator[Row]:
+    with tempfile.TemporaryDirectory(dir=ROOT) as folder:
+        run = f"{folder}/run"
+        settings = ["--set", "topology.npus=64", "--set", "traffic.tokens_per_npu=5120"]
+        took, memory = command_cost("generate", f"{ROOT}/configs/training.yaml", "-o", run, *settings)
+        yield lower("generate_64x5120_s", took, "s", 60)
+        yield lower("generate_64x5120_memory", memory, "GB", 4)
+        took, memory = command_cost("simulate", run)
+        yield lower("simulate_64x5120_s", took, "s", 30)
+        yield lower("simulate_64x5120_memory", memory, "GB", 4)
+
+
+def bench_start() -> Iterator[Row]:
+    took = statistics.median(command_cost("--help")[0] for _ in range(9))
+    yield lower("help_s", took, "s", 0.3)
+
+
+BENCHES = {
+    "writing": bench_writing,
+    "engine": bench_engine,
+    "astra-sim": bench_astra_sim,
+    "routing": bench_routing,
+    "main-job": bench_main_job,
+    "start": bench_start,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the rows as JSON")
+    parser.add_argument("--only", nargs="+", metavar="NAME", choices=BENCHES, help=f"of {', '.join(BENCHES)}")
+    parser.add_argument("--probe-engine", type=Path, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.probe_engine:
+        probe_engine(given.probe_engine)
+        return
+    rows = []
+    for name in given.only or BENCHES:
+        print(f"{name} ...", file=sys.stderr, flush=True)
+        rows += list(BENCHES[name]())
+    print_table(
+        ["figure", "value", "unit", "target", "ok"],
+        [
+            [r.name, f"{r.value:.4g}", r.unit, f"{'>=' if r.better == 'higher' else '<='} {r.target:g}",
+             "yes" if r.ok else "no"]
+            for r in rows
+        ],
+    )  # fmt: skip
+    if given.json:
+        given.json.write_text(json.dumps([{**asdict(r), "ok": r.ok} for r in rows], indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
