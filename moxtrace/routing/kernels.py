@@ -53,7 +53,8 @@ TREE = np.dtype(
         ("reach_cost", np.float64),  # ... and its cost
         ("mark", np.int64),  # stamp: the present search has met the node
         ("via", np.int64),  # last link of the best path to it ...
-        ("value", np.float64),  # ... and the cost of that path
+        ("worst", np.float64),  # ... the cost of that path's costliest link ...
+        ("total", np.float64),  # ... and the sum of its costs
         ("queue", np.int32),  # list: nodes that the present search has met
         ("pending", np.int32),  # list: destinations not reached yet
         ("held", np.int32),  # list: holders
@@ -183,18 +184,28 @@ def _pick_neighbour(tree, count, stamp):
 
 
 @numba.njit(cache=True, nogil=True)
+def _better(worst, total, link, other_worst, other_total, other_link):
+    """Whether a path is better than another: costliest link, sum of costs, id of the last link."""
+    if worst != other_worst:
+        return worst < other_worst
+    if total != other_total:
+        return total < other_total
+    return link < other_link
+
+
+@numba.njit(cache=True, nogil=True)
 def _pick_relay(in_ptr, in_link, src, cost, tree, count, stamp):
     """Step 2 with one relay: place in ``pending`` of the best path's destination; -1 if it takes more."""
-    best, best_cost, best_link = np.int64(-1), np.inf, np.int64(0)
+    best, best_worst, best_total, best_link = np.int64(-1), np.inf, np.inf, np.int64(0)
     for i in range(count[PENDING]):
         d = tree[i].pending
         for k in range(in_ptr[d], in_ptr[d + 1]):
             e = np.int64(in_link[k])
             x = src[e]
             if tree[x].seen == stamp:
-                c = max(tree[x].reach_cost, cost[e])
-                if c < best_cost or (c == best_cost and e < best_link):
-                    best, best_cost, best_link = np.int64(i), c, e
+                worst, total = max(tree[x].reach_cost, cost[e]), tree[x].reach_cost + cost[e]
+                if _better(worst, total, e, best_worst, best_total, best_link):
+                    best, best_worst, best_total, best_link = np.int64(i), worst, total, e
     if best >= 0:
         tree[0].path = best_link
         tree[1].path = tree[src[best_link]].reach
@@ -211,7 +222,8 @@ def _search(out_ptr, dst, hops, cost, tree, count, length, stamp):
         v = tree[i].fringe
         if hops[v] == length - 1 and tree[v].holder != stamp:
             tree[v].mark = mark
-            tree[v].value = tree[v].reach_cost
+            tree[v].worst = tree[v].reach_cost
+            tree[v].total = tree[v].reach_cost
             tree[v].via = tree[v].reach
             tree[met].queue = v
             met += 1
@@ -223,14 +235,15 @@ def _search(out_ptr, dst, hops, cost, tree, count, length, stamp):
             u = dst[e]
             if hops[u] != hops[v] - 1:
                 continue
-            c = max(tree[v].value, cost[e])
+            worst, total = max(tree[v].worst, cost[e]), tree[v].total + cost[e]
             if tree[u].mark != mark:
                 tree[u].mark = mark
                 tree[met].queue = u
                 met += 1
-            elif c > tree[u].value or (c == tree[u].value and e > tree[u].via):
+            elif not _better(worst, total, e, tree[u].worst, tree[u].total, tree[u].via):
                 continue
-            tree[u].value = c
+            tree[u].worst = worst
+            tree[u].total = total
             tree[u].via = e
 
 
@@ -249,16 +262,16 @@ def _pick_path(graph, cost, tree, count, stamp):
     length = np.int64(len(tree))
     for i in range(count[PENDING]):
         length = min(length, _distance(graph.hops[tree[i].pending], tree, count))
-    best, best_cost, best_link = np.int64(-1), np.inf, np.int64(0)
+    best, best_worst, best_total, best_link = np.int64(-1), np.inf, np.inf, np.int64(0)
     for i in range(count[PENDING]):
         d = tree[i].pending
         hops = graph.hops[d]
         if _distance(hops, tree, count) != length:
             continue
         _search(graph.out_ptr, graph.dst, hops, cost, tree, count, length, stamp)
-        c, e = tree[d].value, tree[d].via
-        if c < best_cost or (c == best_cost and e < best_link):
-            best, best_cost, best_link = np.int64(i), c, e
+        worst, total, e = tree[d].worst, tree[d].total, tree[d].via
+        if _better(worst, total, e, best_worst, best_total, best_link):
+            best, best_worst, best_total, best_link = np.int64(i), worst, total, e
             for k in range(length):
                 tree[k].path = tree[d].via
                 d = graph.src[tree[d].via]

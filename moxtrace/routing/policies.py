@@ -65,11 +65,13 @@ def route(
         1. If some of them are neighbours of holders: of all links from a holder to one of these, take the
            cheapest.  Its head becomes a holder.
         2. Else, of the paths from a holder to a destination with the fewest relays, take the one whose
-           costliest link is the cheapest.  All its nodes become holders.
+           costliest link is the cheapest; among equals, the one with the least sum of costs, added from the
+           holder on.  All its nodes become holders.
 
-        Ties: the link of the lowest id; of a path, its last link, and so on backwards, where what leads to a
-        link's tail is again the best path to that node.  ``weight_e`` is the link's capacity over the
-        greatest capacity in ``tree`` and ``weights[e]`` in ``mox-paper``.
+        Ties: the link of the lowest id, or the path whose last link has the lowest id.  A path is chosen from
+        its end: what leads to the tail of its last link is the best path to that node, by the same rule.
+        ``weight_e`` is the link's capacity over the greatest capacity in ``tree`` and ``weights[e]`` in
+        ``mox-paper``.
 
     Parameters
     ----------
