@@ -14,9 +14,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
-    "ARRIVE", "CLOCK_ENTRIES", "CURRENT", "EVENTS", "FREE", "LATER", "NOW", "SEQ", "SIZE", "TIMER", "Links", "Wires", "enqueue", "new_links", "next_link", "pop",
-    "push", "release", "wires_of",
-]  # fmt: skip
+    "ARRIVE",
+    "CLOCK_ENTRIES",
+    "CURRENT",
+    "EVENTS",
+    "FREE",
+    "LATER",
+    "NOW",
+    "SEQ",
+    "SIZE",
+    "TIMER",
+    "Links",
+    "Timers",
+    "Wires",
+    "begin",
+    "end_timer",
+    "enqueue",
+    "new_links",
+    "new_timers",
+    "next_link",
+    "pop",
+    "push",
+    "start_timer",
+    "take",
+    "wires_of",
+]
 
 ARRIVE, FREE, TIMER, LATER = 0, 1, 2, 3  # what an event is: the low two bits of its third number
 NOW, SEQ, SIZE, CURRENT, EVENTS = 0, 1, 2, 3, 4  # entries of the clock
@@ -49,7 +71,22 @@ class Links(NamedTuple):
     messages: NDArray[np.int64]
 
 
-def wires_of(network, kinds):  # type: ignore[no-untyped-def]
+class Timers(NamedTuple):
+    """Pending timers of all ranks."""
+
+    data: NDArray[np.int64]  # shape (timers, 4): time, first and last item, the rank's next earlier timer
+    latest: NDArray[np.int64]  # the rank's latest timer
+    spare: NDArray[np.int32]  # stack of unused timers: its height, then them
+
+
+def new_timers(most, num_ranks):
+    """No timers, and room for ``most``; pages never touched cost nothing."""
+    spare = np.empty(most + 3, np.int32)
+    spare[:2] = (1, 0)
+    return Timers(np.empty((most + 1, 4), np.int64), np.full(num_ranks, NONE, np.int64), spare)
+
+
+def wires_of(network, kinds):
     """The arrays of a :class:`~moxtrace.engine.network.Network` that kernels read."""
     lane_ptr = np.concatenate(([0], np.cumsum(network.lanes, dtype=np.int64)))
     return Wires(
@@ -58,7 +95,7 @@ def wires_of(network, kinds):  # type: ignore[no-untyped-def]
     )  # fmt: skip
 
 
-def new_links(network):  # type: ignore[no-untyped-def]
+def new_links(network):
     """Idle links of a network."""
     lanes, links = int(network.lanes.sum()), network.num_links
     return Links(
@@ -189,18 +226,68 @@ def enqueue(wires, links, heap, clock, link, item, size, behind):
 
 
 @numba.njit(cache=True, nogil=True)
-def release(wires, links, heap, clock, link, lane, sizes, behind):
-    """A lane is released: the first item that waits starts.  Returns it, or -1.
-
-    ``sizes[item]`` is its size; where all are equal ``sizes`` has one entry.
-    """
+def take(links, link, lane, behind):
+    """A lane is released: remove the first item that waits from the link's queue.  Returns it, or -1."""
     links.armed[lane] = 0
     item = np.int64(links.head[link])
-    if item == NONE:
-        return item
-    links.head[link] = behind[item]
-    size = sizes[item] if len(sizes) > 1 else sizes[0]
+    if item != NONE:
+        links.head[link] = behind[item]
+    return item
+
+
+@numba.njit(cache=True, nogil=True)
+def begin(wires, links, heap, clock, link, lane, item, size):
+    """Let the item that :func:`take` returned enter the lane."""
     _start(wires, links, heap, clock, link, lane, item, size)
     if links.head[link] != NONE:
         _arm(links, heap, clock, link, lane)
-    return item
+
+
+@numba.njit(cache=True, nogil=True)
+def start_timer(timers, behind, heap, clock, rank, item, cycles):
+    """Let ``item`` be done after ``cycles``.
+
+    What a rank has done in one cycle is one event, at the place of the first, as in ASTRA-sim's ``Sys``: the
+    items of a timer are chained by ``behind``.
+    """
+    time = clock[NOW] + cycles
+    behind[item] = NONE
+    data = timers.data
+    before, at = np.int64(NONE), timers.latest[rank]
+    while at != NONE and data[at, 0] > time:
+        before, at = at, data[at, 3]
+    if at != NONE and data[at, 0] == time:
+        behind[data[at, 2]] = item
+        data[at, 2] = item
+        return
+    unused = timers.spare[0]
+    timer = np.int64(timers.spare[unused])
+    if unused > 1:
+        timers.spare[0] = unused - 1
+    else:  # only the number of timers ever used is left on the stack
+        timers.spare[1] = timer + 1
+    data[timer, 0] = time
+    data[timer, 1] = item
+    data[timer, 2] = item
+    data[timer, 3] = at
+    if before == NONE:
+        timers.latest[rank] = timer
+    else:
+        data[before, 3] = timer
+    push(heap, clock, time, clock[SEQ], TIMER | timer << 2 | np.int64(rank) << 34)
+    clock[SEQ] += 1
+
+
+@numba.njit(cache=True, nogil=True)
+def end_timer(timers, rank, timer):
+    """Put a timer that went off back on the stack."""
+    data = timers.data
+    before, at = np.int64(NONE), timers.latest[rank]
+    while at != timer:
+        before, at = at, data[at, 3]
+    if before == NONE:
+        timers.latest[rank] = data[timer, 3]
+    else:
+        data[before, 3] = data[timer, 3]
+    timers.spare[0] += 1
+    timers.spare[timers.spare[0]] = timer

@@ -119,7 +119,8 @@ class Network:
             )
             if not star:
                 raise TopologyError(
-                    f"topology {topology.kind}: has switching nodes; one switch, linked with every NPU, can be simulated"
+                    f"topology {topology.kind}: has switching nodes; only one switch that every NPU is linked "
+                    "with can be simulated"
                 )
         return cls(
             "switch" if topology.has_switch else "graph",

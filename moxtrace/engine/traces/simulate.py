@@ -17,11 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moxtrace.chakra.trace import COLL, NODE_TYPE_NAMES, Trace
-from moxtrace.engine.diagnose import Names, explain_node, explain_stuck, explain_unmatched
-from moxtrace.engine.kernels import CLOCK_ENTRIES, CURRENT, EVENTS, new_links, wires_of
+from moxtrace.engine.kernels import CLOCK_ENTRIES, CURRENT, EVENTS, new_links, new_timers, wires_of
 from moxtrace.engine.network import KINDS, Network
-from moxtrace.engine.order_kernels import children_order, insertion_order
-from moxtrace.engine.prepare_kernels import (
+from moxtrace.engine.order.kernels import children_order, insertion_order
+from moxtrace.engine.prepare.kernels import (
     check_nodes,
     encode,
     ids_are_positions,
@@ -30,7 +29,8 @@ from moxtrace.engine.prepare_kernels import (
     successors,
 )
 from moxtrace.engine.result import ComputeModel, LinkUse, TraceResult
-from moxtrace.engine.trace_kernels import Program, Run, fire, run
+from moxtrace.engine.traces.diagnose import Names, explain_node, explain_stuck, explain_unmatched
+from moxtrace.engine.traces.kernels import Program, Run, fire, run
 from moxtrace.errors import SimulationError
 
 __all__ = ["simulate"]
@@ -263,10 +263,8 @@ def _run_state(
     left = np.diff(program.unit_ptr).astype(np.int32)
     comps = int((program.code & 3 == 0).sum())
     scratch = max(int(left[:n].max()), int(np.diff(program.child_ptr).max(initial=0)), 1)
-    rank_state = np.zeros((n, 8), np.int64)
-    rank_state[:, 4:6] = -1
-    spare = np.empty(comps + 3, np.int32)
-    spare[:2] = (1, 0)
+    rank_state = np.zeros((n, 5), np.int64)
+    rank_state[:, 4] = -1
     return Run(
         missing,
         slot,
@@ -281,8 +279,7 @@ def _run_state(
         np.full(work, -1, np.int64),
         np.zeros(n, np.int64),
         np.zeros(n, np.int64),
-        np.empty((comps + 1, 4), np.int64),
-        spare,
+        new_timers(comps, n),
         np.empty(scratch, np.int32),
         np.empty(scratch, np.int32),
     )

@@ -10,9 +10,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moxtrace.engine.kernels import (
-    ARRIVE, FREE, LATER, NOW, SEQ, SIZE, TIMER, enqueue, next_link, pop, push, release,
-)  # fmt: skip
-from moxtrace.engine.order_kernels import hash_order
+    ARRIVE,
+    FREE,
+    LATER,
+    NOW,
+    SEQ,
+    SIZE,
+    Timers,
+    begin,
+    end_timer,
+    enqueue,
+    next_link,
+    pop,
+    push,
+    start_timer,
+    take,
+)
+from moxtrace.engine.order.kernels import hash_order
 
 __all__ = ["ARRIVED", "FINISHED", "POSTED", "Program", "Run", "fire", "run"]
 
@@ -52,73 +66,27 @@ class Run(NamedTuple):
     ready: NDArray[
         np.int32
     ]  # per rank: a heap of free SEND and COLL nodes, and from the right end one of COMP
-    rank_state: NDArray[np.int64]  # shape (ranks, 8), see below
+    rank_state: NDArray[np.int64]  # shape (ranks, 5), see below
     node_start: NDArray[np.int64]
     node_finish: NDArray[np.int64]
     finished: NDArray[np.int64]
     computed: NDArray[np.int64]
-    timer: NDArray[
-        np.int64
-    ]  # shape (COMP nodes, 4): time, first and last node, next earlier timer of the rank
-    spare: NDArray[np.int32]  # stack of unused timers: spare[0] entries, then the timers
+    timers: Timers
     freed: NDArray[np.int32]  # scratch
     fresh: NDArray[np.int32]  # scratch
 
 
 # columns of rank_state
-COMM_READY, COMP_READY, COMM_BUSY, COMP_BUSY, LATEST, DEFERRED, FRESH = 0, 1, 2, 3, 4, 5, 6
+COMM_READY, COMP_READY, COMM_BUSY, COMP_BUSY, DEFERRED = 0, 1, 2, 3, 4
 
 
 @numba.njit(cache=True, nogil=True)
-def _start_timer(r, heap, clock, rank, node, cycles):  # type: ignore[no-untyped-def]
-    """Finish ``node`` after ``cycles``; what a rank finishes in one cycle is one event, as in ``Sys``."""
-    time = clock[NOW] + cycles
-    r.wait[node] = NONE
-    before, at = np.int64(NONE), r.rank_state[rank, LATEST]
-    while at != NONE and r.timer[at, 0] > time:
-        before, at = at, r.timer[at, 3]
-    if at != NONE and r.timer[at, 0] == time:
-        r.wait[r.timer[at, 2]] = node
-        r.timer[at, 2] = node
-        return
-    unused = r.spare[0]
-    timer = np.int64(r.spare[unused])
-    r.spare[0] = unused - 1
-    if r.spare[0] == 0:  # only the counter of timers ever used is left
-        r.spare[0] = 1
-        r.spare[1] = timer + 1
-    r.timer[timer, 0] = time
-    r.timer[timer, 1] = node
-    r.timer[timer, 2] = node
-    r.timer[timer, 3] = at
-    if before == NONE:
-        r.rank_state[rank, LATEST] = timer
-    else:
-        r.timer[before, 3] = timer
-    push(heap, clock, time, clock[SEQ], TIMER | timer << 2 | np.int64(rank) << 34)
-    clock[SEQ] += 1
-
-
-@numba.njit(cache=True, nogil=True)
-def _end_timer(r, rank, timer):  # type: ignore[no-untyped-def]
-    before, at = np.int64(NONE), r.rank_state[rank, LATEST]
-    while at != timer:
-        before, at = at, r.timer[at, 3]
-    if before == NONE:
-        r.rank_state[rank, LATEST] = r.timer[timer, 3]
-    else:
-        r.timer[before, 3] = r.timer[timer, 3]
-    r.spare[0] += 1
-    r.spare[r.spare[0]] = timer
-
-
-@numba.njit(cache=True, nogil=True)
-def _issue(p, r, wires, links, heap, clock, rank, node):  # type: ignore[no-untyped-def]
+def _issue(p, r, wires, links, heap, clock, rank, node):
     """Issue a SEND, a RECV or a COMP node that goes by its duration."""
     kind = p.code[node] & 3
     if kind == COMP:
         cycles = p.amount[node] * 1000
-        _start_timer(r, heap, clock, rank, node, cycles if cycles > 0 else 1)
+        start_timer(r.timers, r.wait, heap, clock, rank, node, cycles if cycles > 0 else 1)
         return
     slot = np.int64(r.slot[node])
     if len(r.issued) > 1:
@@ -138,7 +106,7 @@ def _issue(p, r, wires, links, heap, clock, rank, node):  # type: ignore[no-unty
 
 
 @numba.njit(cache=True, nogil=True)
-def _fall_apart(p, buckets, nodes):  # type: ignore[no-untyped-def]
+def _fall_apart(p, buckets, nodes):
     """Whether few nodes fall into different buckets: then the walk is the reverse of insertion."""
     count = len(nodes)
     if count > 8 or count > buckets:
@@ -154,7 +122,7 @@ def _fall_apart(p, buckets, nodes):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True)
-def _in_order(p, r, unit, nodes):  # type: ignore[no-untyped-def]
+def _in_order(p, r, unit, nodes):
     """Put nodes that became free together into the order of issue."""
     if not p.by_id and _fall_apart(p, r.buckets[unit], nodes):
         for i in range(len(nodes) // 2):
@@ -173,7 +141,7 @@ def _in_order(p, r, unit, nodes):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True)
-def _start_collective(p, r, wires, links, heap, clock, rank, node):  # type: ignore[no-untyped-def]
+def _start_collective(p, r, wires, links, heap, clock, rank, node):
     """Issue the roots of the unit that implements COLL ``node``."""
     unit = np.int64(r.slot[node]) * p.num_ranks + rank
     r.parent[unit] = node
@@ -203,7 +171,7 @@ def _start_collective(p, r, wires, links, heap, clock, rank, node):  # type: ign
 
 
 @numba.njit(cache=True, nogil=True)
-def _free_successors(p, r, node, out):  # type: ignore[no-untyped-def]
+def _free_successors(p, r, node, out):
     """Write the successors that wait for ``node`` alone to ``out``; returns their number."""
     count = 0
     for k in range(p.child_ptr[node], p.child_ptr[node + 1]):
@@ -216,7 +184,7 @@ def _free_successors(p, r, node, out):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True)
-def _ready_push(p, r, rank, node):  # type: ignore[no-untyped-def]
+def _ready_push(p, r, rank, node):
     """Add a free SEND, COLL or COMP node of the workload to its heap, ordered by id."""
     comp = p.code[node] & 3 == COMP
     column = COMP_READY if comp else COMM_READY
@@ -235,7 +203,7 @@ def _ready_push(p, r, rank, node):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True)
-def _ready_pop(p, r, rank, comp):  # type: ignore[no-untyped-def]
+def _ready_pop(p, r, rank, comp):
     """Remove the first node of a heap."""
     column = COMP_READY if comp else COMM_READY
     origin = p.unit_ptr[rank + 1] - 1 if comp else p.unit_ptr[rank]
@@ -257,7 +225,7 @@ def _ready_pop(p, r, rank, comp):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True)
-def _issue_work(p, r, wires, links, heap, clock, rank, node, deferring):  # type: ignore[no-untyped-def]
+def _issue_work(p, r, wires, links, heap, clock, rank, node, deferring):
     """Issue a node of the workload."""
     r.node_start[node] = clock[NOW]
     kind = p.code[node] & 3
@@ -268,7 +236,7 @@ def _issue_work(p, r, wires, links, heap, clock, rank, node, deferring):  # type
         if roof < 0 and cycles == 0:
             cycles = np.int64(1)
         r.computed[rank] += cycles
-        _start_timer(r, heap, clock, rank, node, cycles)
+        start_timer(r.timers, r.wait, heap, clock, rank, node, cycles)
         return
     if kind != RECV:
         r.rank_state[rank, COMM_BUSY] = 1
@@ -283,7 +251,7 @@ def _issue_work(p, r, wires, links, heap, clock, rank, node, deferring):  # type
 
 
 @numba.njit(cache=True, nogil=True)
-def _pass(p, r, wires, links, heap, clock, rank, count, deferring):  # type: ignore[no-untyped-def]
+def _pass(p, r, wires, links, heap, clock, rank, count, deferring):
     """Issue what the rank's resources allow, in ascending id order, after ``freed[:count]`` became free.
 
     Receives need no resource, so all that are free are among the new ones.
@@ -329,7 +297,7 @@ def _pass(p, r, wires, links, heap, clock, rank, count, deferring):  # type: ign
 
 
 @numba.njit(cache=True, nogil=True)
-def _complete_work(p, r, wires, links, heap, clock, rank, node):  # type: ignore[no-untyped-def]
+def _complete_work(p, r, wires, links, heap, clock, rank, node):
     """A node of the workload is done."""
     kind = p.code[node] & 3
     r.node_finish[node] = clock[NOW]
@@ -347,7 +315,7 @@ def _complete_work(p, r, wires, links, heap, clock, rank, node):  # type: ignore
 
 
 @numba.njit(cache=True, nogil=True)
-def _complete(p, r, wires, links, heap, clock, node):  # type: ignore[no-untyped-def]
+def _complete(p, r, wires, links, heap, clock, node):
     """A SEND, RECV or COMP node is done."""
     unit = np.int64(p.code[node] >> 2)
     rank = unit % p.num_ranks
@@ -366,7 +334,7 @@ def _complete(p, r, wires, links, heap, clock, node):  # type: ignore[no-untyped
 
 
 @numba.njit(cache=True, nogil=True)
-def _arrive(p, r, wires, links, heap, clock, node, link):  # type: ignore[no-untyped-def]
+def _arrive(p, r, wires, links, heap, clock, node, link):
     """A message is at the far end of a link: it goes on, or its SEND and a posted RECV are done."""
     at = np.int64(wires.dst[link])
     if at != p.peer[node]:
@@ -385,7 +353,7 @@ def _arrive(p, r, wires, links, heap, clock, node, link):  # type: ignore[no-unt
 
 
 @numba.njit(cache=True, nogil=True)
-def fire(p, r, wires, links, heap, clock):  # type: ignore[no-untyped-def]
+def fire(p, r, wires, links, heap, clock):
     """Start every rank at time 0, in order."""
     for rank in range(p.num_ranks):
         count = 0
@@ -397,8 +365,8 @@ def fire(p, r, wires, links, heap, clock):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True)
-def run(p, r, wires, links, heap, clock, limit):  # type: ignore[no-untyped-def]
-    """Process up to ``limit`` events; returns how many nodes of the workload and collectives are left."""
+def run(p, r, wires, links, heap, clock, limit):
+    """Process up to ``limit`` events; returns how many more are scheduled."""
     for _ in range(limit):
         if clock[SIZE] == 0:
             break
@@ -407,16 +375,18 @@ def run(p, r, wires, links, heap, clock, limit):  # type: ignore[no-untyped-def]
         if kind == ARRIVE:
             _arrive(p, r, wires, links, heap, clock, item, where)
         elif kind == FREE:
-            release(wires, links, heap, clock, where, item, p.amount, r.wait)
+            node = take(links, where, item, r.wait)
+            if node != NONE:
+                begin(wires, links, heap, clock, where, item, node, p.amount[node])
         elif kind == LATER:
             r.wait[item] = FINISHED
             _complete(p, r, wires, links, heap, clock, item)
         else:
-            node = r.timer[item, 1]
+            node = r.timers.data[item, 1]
             while node != NONE:
                 _complete(p, r, wires, links, heap, clock, node)
                 following = np.int64(r.wait[node])
                 r.wait[node] = FINISHED
                 node = following
-            _end_timer(r, where, item)
+            end_timer(r.timers, where, item)
     return clock[SIZE]

@@ -15,7 +15,7 @@ MAX_TAG = 500_000_000  # tags wrap here: Sys::front_end_sim_send of astra-sim
 
 
 @numba.njit(cache=True, nogil=True)
-def encode(kind, rank_ptr, first_unit, base, code):  # type: ignore[no-untyped-def]
+def encode(kind, rank_ptr, first_unit, base, code):
     """Codes of a trace's nodes.  Returns the first node of a kind that cannot be simulated, or -1."""
     for rank in range(len(rank_ptr) - 1):
         for i in range(rank_ptr[rank], rank_ptr[rank + 1]):
@@ -26,7 +26,7 @@ def encode(kind, rank_ptr, first_unit, base, code):  # type: ignore[no-untyped-d
 
 
 @numba.njit(cache=True, nogil=True)
-def ids_are_positions(node_id, rank_ptr):  # type: ignore[no-untyped-def]
+def ids_are_positions(node_id, rank_ptr):
     """Whether ids count up by one in every rank."""
     for rank in range(len(rank_ptr) - 1):
         for i in range(rank_ptr[rank] + 1, rank_ptr[rank + 1]):
@@ -36,7 +36,7 @@ def ids_are_positions(node_id, rank_ptr):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True)
-def parents_come_first(rank_ptr, dep_ptr, dep):  # type: ignore[no-untyped-def]
+def parents_come_first(rank_ptr, dep_ptr, dep):
     """Whether every dependency stands before its node."""
     for rank in range(len(rank_ptr) - 1):
         for i in range(rank_ptr[rank], rank_ptr[rank + 1]):
@@ -47,7 +47,7 @@ def parents_come_first(rank_ptr, dep_ptr, dep):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True)
-def check_nodes(wires, num_ranks, code, peer, amount):  # type: ignore[no-untyped-def]
+def check_nodes(wires, num_ranks, code, peer, amount):
     """First node that no network could carry out, and why.
 
     Returns ``(node, reason)``: 1 peer out of range, 2 to itself, 3 size not positive, 4 no link, 5 negative
@@ -71,7 +71,7 @@ def check_nodes(wires, num_ranks, code, peer, amount):  # type: ignore[no-untype
 
 
 @numba.njit(cache=True, nogil=True)
-def successors(rank_ptr, dep_ptr, dep, base, missing, child_ptr, child):  # type: ignore[no-untyped-def]
+def successors(rank_ptr, dep_ptr, dep, base, missing, child_ptr, child):
     """Count each node's distinct dependencies and list its successors, in file order.
 
     Nodes of the trace are ``base + i``.  ``child_ptr[base]`` is where its successors start in ``child``.
@@ -109,7 +109,7 @@ def successors(rank_ptr, dep_ptr, dep, base, missing, child_ptr, child):  # type
 
 
 @numba.njit(cache=True, nogil=True)
-def _by_pair(code, peer, num_ranks, kind):  # type: ignore[no-untyped-def]
+def _by_pair(code, peer, num_ranks, kind):
     """Nodes of a kind grouped by (source, destination), in order: ``order[ptr[pair]:ptr[pair + 1]]``."""
     ptr = np.zeros(num_ranks * num_ranks + 1, np.int32)
     for sweep in range(2):
@@ -133,7 +133,7 @@ def _by_pair(code, peer, num_ranks, kind):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True)
-def _sort(nodes, tag, amount):  # type: ignore[no-untyped-def]
+def _sort(nodes, tag, amount):
     """Sort nodes by (tag, size), keeping their order where both are equal."""
     nodes[:] = nodes[np.argsort(tag[nodes] % MAX_TAG, kind="mergesort")]
     first = 0
@@ -146,12 +146,12 @@ def _sort(nodes, tag, amount):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True)
-def _same(a, b, tag, amount):  # type: ignore[no-untyped-def]
+def _same(a, b, tag, amount):
     return tag[a] % MAX_TAG == tag[b] % MAX_TAG and amount[a] == amount[b]
 
 
 @numba.njit(cache=True, nogil=True)
-def _in_step(sends, recvs, tag, amount):  # type: ignore[no-untyped-def]
+def _in_step(sends, recvs, tag, amount):
     """Whether the k-th send and the k-th receive have one tag and size, and tags ascend."""
     if len(sends) != len(recvs):
         return False
@@ -164,7 +164,7 @@ def _in_step(sends, recvs, tag, amount):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True)
-def match(code, peer, tag, amount, num_ranks, slot):  # type: ignore[no-untyped-def]
+def match(code, peer, tag, amount, num_ranks, slot):
     """Give each (tag, source, destination, size) as many slots as it has messages.
 
     ``slot`` of every SEND and RECV becomes its key's first slot; which of the slots a message takes depends

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from moxtrace.chakra.trace import COLL, COMP, NODE_TYPE_NAMES, RECV, SEND, Trace
-from moxtrace.engine.trace_kernels import FINISHED, POSTED
+from moxtrace.engine.traces.kernels import FINISHED, POSTED
 
 __all__ = ["Names", "explain_node", "explain_stuck", "explain_unmatched"]
 
@@ -56,7 +56,7 @@ class Names:
 
 
 def explain_node(names: Names, node: int, reason: int) -> str:
-    """Why :func:`~moxtrace.engine.prepare_kernels.check_nodes` refuses a node."""
+    """Why :func:`~moxtrace.engine.prepare.kernels.check_nodes` refuses a node."""
     _, trace, rank, index = names.locate(node)
     peer, ranks = trace.peer[index], trace.num_ranks
     why = {

@@ -27,7 +27,7 @@ FEW = 32
 
 
 @numba.njit(cache=True, nogil=True)
-def _arrange_few(keys, sequence, count, buckets, order):  # type: ignore[no-untyped-def]
+def _arrange_few(keys, sequence, count, buckets, order):
     """Like :func:`_arrange`, by comparing all pairs."""
     filled = 0
     for j in range(count - 1, -1, -1):
@@ -45,7 +45,7 @@ def _arrange_few(keys, sequence, count, buckets, order):  # type: ignore[no-unty
 
 
 @numba.njit(cache=True, nogil=True)
-def _arrange(keys, sequence, count, buckets, order):  # type: ignore[no-untyped-def]
+def _arrange(keys, sequence, count, buckets, order):
     """List order after inserting ``keys[sequence[:count]]`` into empty ``buckets``, without growth."""
     low = high = keys[sequence[0]]
     for i in range(1, count):
@@ -74,7 +74,7 @@ def _arrange(keys, sequence, count, buckets, order):  # type: ignore[no-untyped-
 
 
 @numba.njit(cache=True, nogil=True)
-def hash_order(keys, buckets, order):  # type: ignore[no-untyped-def]
+def hash_order(keys, buckets, order):
     """Walk of an empty ``unordered_set`` of ``buckets`` buckets (1: a new one) after inserting ``keys``.
 
     ``order`` gets positions in ``keys``.  Returns the bucket count that it has grown to.
@@ -99,7 +99,7 @@ def hash_order(keys, buckets, order):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True)
-def children_order(child_ptr, child, keys, first, stop):  # type: ignore[no-untyped-def]
+def children_order(child_ptr, child, keys, first, stop):
     """Put the children of nodes ``first:stop`` into the order of their set, from the order in the file.
 
     ``keys[c]`` is the id of node ``c``; where ``keys`` has one entry, ids are positions.
@@ -124,7 +124,7 @@ def children_order(child_ptr, child, keys, first, stop):  # type: ignore[no-unty
 
 
 @numba.njit(cache=True, nogil=True)
-def insertion_order(ids, dep_ptr, dep, order):  # type: ignore[no-untyped-def]
+def insertion_order(ids, dep_ptr, dep, order):
     """In which order a rank's nodes enter ASTRA-sim's map: a parent that comes later enters with its child.
 
     ``dep_ptr`` starts at the rank's first node; ``dep`` and ``order`` are positions in the rank.

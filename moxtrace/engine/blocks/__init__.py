@@ -1,0 +1,5 @@
+"""Simulation of an MoE block transfer by transfer, without traces."""
+
+from moxtrace.engine.blocks.simulate import simulate_block
+
+__all__ = ["simulate_block"]

@@ -1,0 +1,1 @@
+"""The order in which ASTRA-sim issues nodes that became free together."""

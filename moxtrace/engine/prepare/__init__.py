@@ -1,0 +1,1 @@
+"""Traces made ready for the event loop."""
