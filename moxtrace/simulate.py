@@ -173,7 +173,7 @@ def simulate_run(
     }
     result = simulate(workload, collectives, network, ComputeModel(), progress)
     done = max(result.completion, 1)
-    share = result.links.busy / (network.lanes * done)
+    share = result.links.busy / (network.lanes.astype(np.float64) * done)
     return Simulation(
         engine,
         result.finished / scale,

@@ -75,7 +75,10 @@ BAD = [
     ("trace: {form: flat\n", "run.yaml:8: YAML syntax: .*"),
     ("topology: {npus: 4}\n", "run.yaml:7: key topology stands twice"),
     ("3: 4\n", "run.yaml:7: key 3; expected a name"),
-    ("routing: {weights: !!python/object:os.system {}}\n", "run.yaml:7: routing.weights: found {}; expected text"),
+    (
+        "routing: {weights: !!python/object:os.system {}}\n",
+        "run.yaml:7: routing.weights: found {}; expected text",
+    ),
     ("routing: &a {weights: *a}\n", "run.yaml:.*"),
 ]
 

@@ -84,9 +84,7 @@ class _Job:
                         chunk = chunk[file.write(chunk) :]
         except OSError as error:
             why = error.strerror or error
-            raise OutputError(
-                f"{path}: cannot write: {why}; choose a writable directory with room"
-            ) from error
+            raise OutputError(f"{path}: cannot write: {why}; choose another directory") from error
         return FileRecord(path.name, nodes, written, digest.hexdigest())
 
     def _chunks(self, columns: Columns, rank: int, path: Path) -> Iterator[memoryview]:

@@ -17,7 +17,7 @@ from moxtrace.errors import ConfigError, TopologyError
 from moxtrace.topology.graph import Topology
 from moxtrace.units import bytes_per_ns, gibps_to_bytes_per_ns
 
-__all__ = ["Network"]
+__all__ = ["Network", "read_yaml"]
 
 KINDS = ("graph", "fully-connected", "switch", "ring")  # the position is what kernels see
 ASTRA_KINDS = {"FullyConnected": "fully-connected", "Switch": "switch", "Ring": "ring"}
@@ -119,8 +119,8 @@ class Network:
             )
             if not star:
                 raise TopologyError(
-                    f"topology {topology.kind}: has switching nodes; only one switch that every NPU is linked "
-                    "with can be simulated"
+                    f"topology {topology.kind}: has switching nodes; only one switch that is linked with "
+                    "every NPU can be simulated"
                 )
         return cls(
             "switch" if topology.has_switch else "graph",
@@ -179,7 +179,7 @@ class Network:
         ----------
         ``NetworkParser.cpp`` and ``basic-topology`` of astra-network-analytical, ``congestion_aware``.
         """
-        read = _read_yaml(path)
+        read = read_yaml(path, "keys topology, npus_count, bandwidth and latency")
         name = _single(read, "topology", path)
         if name not in ASTRA_KINDS:
             raise ConfigError(
@@ -196,7 +196,14 @@ class Network:
         return cls.uniform(ASTRA_KINDS[name], int(count), gibps_to_bytes_per_ns(bandwidth), latency)
 
 
-def _read_yaml(path: str | Path) -> dict[str, Any]:
+def read_yaml(path: str | Path, expected: str) -> dict[Any, Any]:
+    """Read a YAML file that must hold a mapping; ``expected`` says of what.
+
+    Raises
+    ------
+    ConfigError
+        If it cannot be read, is no YAML or no mapping.
+    """
     import yaml
 
     try:
@@ -206,11 +213,11 @@ def _read_yaml(path: str | Path) -> dict[str, Any]:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(read, dict):
-        raise ConfigError(f"{path}: expected keys topology, npus_count, bandwidth and latency")
+        raise ConfigError(f"{path}: expected {expected}")
     return read
 
 
-def _single(read: dict[str, Any], key: str, path: str | Path) -> Any:
+def _single(read: dict[Any, Any], key: str, path: str | Path) -> Any:
     """The only entry of the list under ``key``."""
     if key not in read:
         raise ConfigError(f"{path}: {key} is missing; expected '{key}: [ VALUE ]'")
@@ -222,7 +229,7 @@ def _single(read: dict[str, Any], key: str, path: str | Path) -> Any:
     return value[0]
 
 
-def _number(read: dict[str, Any], key: str, path: str | Path) -> float:
+def _number(read: dict[Any, Any], key: str, path: str | Path) -> float:
     value = _single(read, key, path)
     try:
         number = float(value)  # also of a string: YAML 1.1 takes 1e-3 for one

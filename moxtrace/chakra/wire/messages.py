@@ -103,10 +103,7 @@ def read_metadata(data: memoryview) -> tuple[int, int | None]:
             raise ValueError("the first message is a Node; expected a GlobalMetadata")
         if field == 2 and isinstance(value, memoryview):
             pair = dict(_fields(value))
-            if (
-                isinstance(name := pair.get(1), memoryview)
-                and name == NUM_NODES.encode()
-                and isinstance(found := pair.get(UINT64), int)
-            ):
-                nodes = found
+            name, number = pair.get(1), pair.get(UINT64)
+            if isinstance(name, memoryview) and name == NUM_NODES.encode() and isinstance(number, int):
+                nodes = number
     return at + size, nodes

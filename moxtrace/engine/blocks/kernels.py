@@ -163,7 +163,7 @@ def _note_start(b, s, item):
 
 @numba.njit(cache=True, nogil=True)
 def _forward(b, s, wires, links, heap, clock, rank, item):
-    """Send a transfer of combine, or end a row, whose inputs are there: sum them first if there are several."""
+    """All inputs are there: sum them if there are several, then send the transfer, or end the row."""
     first = len(b.d_link)
     inputs = s.inputs[item - first] >> TOTAL
     if inputs >= 2 and rank < b.num_ranks:

@@ -55,9 +55,9 @@ def simulate_block(
     """Run dispatch, compute and combine.
 
     Dispatch starts at time 0; a transfer starts when its parent has arrived and its link is free.  In combine
-    a node forwards one vector when all its children's have arrived and are summed with its own; a sum of ``k``
-    vectors takes ``(k - 1) * size * reduce_ns_per_byte``, as long as a COMP node of that duration, and a single
-    vector passes at once.  A row's source sums what it receives likewise.
+    a node forwards one vector when its children's have arrived and are summed with its own.  A sum of ``k``
+    vectors takes a COMP node of ``(k - 1) * size * reduce_ns_per_byte``; a single vector passes at once.  The
+    source of a row sums what it receives likewise.
 
     Parameters
     ----------
@@ -67,9 +67,9 @@ def simulate_block(
         Expert compute time, ns; it takes what a COMP node of that duration does, at least one cycle.
     network : Network
     barrier : {"phase", "tokens"}
-        ``phase``: an NPU computes when all that it sends and receives in dispatch, as a relay too, has arrived,
-        and sends nothing of combine before it has computed.  ``tokens``: it computes when its own tokens have
-        arrived, and only its own contributions wait for that.
+        ``phase``: an NPU computes when all that it sends and receives in dispatch, as a relay too, has
+        arrived, and sends nothing of combine before it has computed.  ``tokens``: it computes when its own
+        tokens have arrived, and only its own contributions wait for that.
     reduce_ns_per_byte : float
     progress : callable, optional
         Called now and then with the transfers started and their number.
@@ -102,8 +102,8 @@ def simulate_block(
             progress(int(state.started.sum()), total)
     if int(state.started.sum()) != total or (state.compute_done < 0).any():
         raise SimulationError(
-            f"block: {total - int(state.started.sum())} of {total} transfers never started; parents must form a "
-            "forest whose roots are at the rows' sources"
+            f"block: {total - int(state.started.sum())} of {total} transfers never started; parents must form "
+            "a forest whose roots are at the rows' sources"
         )
     if progress is not None:
         progress(total, total)
@@ -121,8 +121,8 @@ def _check(phase: Phase, name: str, network: Network) -> None:
     same = graph.num_npus == network.num_npus and graph.num_links == network.num_links
     if not same or not (np.array_equal(graph.src, network.src) and np.array_equal(graph.dst, network.dst)):
         raise SimulationError(
-            f"{name}: routed on another network ({graph.kind}, {graph.num_npus} NPUs, {graph.num_links} links) "
-            f"than the one to simulate ({network.kind}, {network.num_npus} NPUs, {network.num_links} links)"
+            f"{name}: routed on another network ({graph.kind}, {graph.num_npus} NPUs, {graph.num_links} "
+            f"links) than is simulated ({network.kind}, {network.num_npus} NPUs, {network.num_links} links)"
         )
 
 
@@ -163,9 +163,9 @@ def _prepare(
     children, sibling = np.empty(len(d_link), np.int32), np.full(len(d_link), -1, np.int32)
     children_lists(d_parent, children, sibling)
     block = Block(
-        n, dispatch is not None, combine is not None, whole_phase, network.src, network.dst, d_link, d_parent, d_delivers, d_size, children, sibling,
-        c_link, c_up, c_delivers, c_size, _compute_cycles(compute_ns, network),
-        _reduce_cycles(most, c_size, reduce_ns_per_byte, network),
+        n, dispatch is not None, combine is not None, whole_phase, network.src, network.dst,
+        d_link, d_parent, d_delivers, d_size, children, sibling, c_link, c_up, c_delivers, c_size,
+        _compute_cycles(compute_ns, network), _reduce_cycles(most, c_size, reduce_ns_per_byte, network),
     )  # fmt: skip
     return block, _state(block, inputs, rows)
 

@@ -97,7 +97,7 @@ def explain_unmatched(names: Names, node: int) -> str:
         return f"{where} does not match {names.node(wrong)} ({names.message(wrong)}): sizes differ{silent}"
     verb = "receives" if kind == SEND else "sends"
     if same_tag:
-        return f"{where}: rank {peer} {verb} fewer messages of this tag and size than rank {rank} expects{silent}"
+        return f"{where}: rank {peer} {verb} fewer messages of this tag and size than there are{silent}"
     return f"{where}: rank {peer} never {verb} it{silent}"
 
 
@@ -135,9 +135,9 @@ def _waits_for(names: Names, state: Any, node: int) -> int:
         tag, size = int(trace.tag[index]) % MAX_TAG, int(trace.amount[index])
         for other in _pair_nodes(names, SEND, int(trace.peer[index]), rank):
             _, theirs, _, at = names.locate(other)
-            if (int(theirs.tag[at]) % MAX_TAG, int(theirs.amount[at])) == (tag, size):
-                if state.wait[other] != FINISHED:
-                    return other
+            same = (int(theirs.tag[at]) % MAX_TAG, int(theirs.amount[at])) == (tag, size)
+            if same and state.wait[other] != FINISHED:
+                return other
         return -1
     for d in trace.dep[trace.dep_ptr[index] : trace.dep_ptr[index + 1]]:
         other = base + start + int(d)

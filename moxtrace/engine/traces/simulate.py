@@ -175,8 +175,8 @@ def _assign_collectives(names: Names, collectives: Mapping[int, Trace], slot: ND
         node_id, kind = int(workload.node_id[node]), int(workload.peer[node])
         if node_id not in number:
             raise SimulationError(
-                f"{names.node(int(node))} has no custom implementation; name one for node {node_id} in the map "
-                'that "per-node-custom-implementation" points to: native collectives are not simulated'
+                f"{names.node(int(node))} has no custom implementation, and native collectives are not "
+                f'simulated; name one for node {node_id} in the map of "per-node-custom-implementation"'
             )
         if kind not in CUSTOM_TYPES:
             raise SimulationError(
@@ -244,7 +244,7 @@ def _program(
 
 
 def _entries(traces: list[Trace], base: NDArray[np.int64]) -> NDArray[np.int32]:
-    """In which order each rank's nodes enter ASTRA-sim's map, where a dependency may stand behind its node."""
+    """In which order the nodes of every rank of a collective enter ASTRA-sim's map."""
     entry = np.zeros(int(base[-1]), np.int32)
     for trace, first in zip(traces[1:], base[1:], strict=False):
         for rank in range(trace.num_ranks):
