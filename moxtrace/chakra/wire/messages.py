@@ -60,21 +60,24 @@ def _fields(data: memoryview) -> list[tuple[int, int | memoryview]]:
     fields: list[tuple[int, int | memoryview]] = []
     at = 0
     while at < len(data):
+        begin = at
         tag, at = _take(data, at)
-        wire = tag & 7
+        field, wire = tag >> 3, tag & 7
+        if at - begin > 5 or not 0 < field < 2**29:
+            raise ValueError(f"found field number {field}, which protobuf does not have")
         if wire == 0:
             value, at = _take(data, at)
-            fields.append((tag >> 3, value))
+            fields.append((field, value))
             continue
         if wire == 2:
             size, at = _take(data, at)
         elif wire in (1, 5):
             size = 8 if wire == 1 else 4
         else:
-            raise ValueError("a wire type that no Chakra file has")
-        if not 0 < tag >> 3 < 2**29 or size > len(data) - at:
-            raise ValueError("a field runs past the end of the message, or its number does not exist")
-        fields.append((tag >> 3, data[at : at + size]))
+            raise ValueError(f"found wire type {wire}, which no Chakra file has")
+        if size > len(data) - at:
+            raise ValueError("a field runs past the end of the message")
+        fields.append((field, data[at : at + size]))
         at += size
     return fields
 
