@@ -46,11 +46,10 @@ class Forest(NamedTuple):
 # numba counts references to the arrays of a tuple at every access; a record array costs nothing.
 TREE = np.dtype(
     [
-        ("holder", np.int64),  # stamp: the node holds the token
-        ("seen", np.int64),  # stamp: the node is in the fringe
-        ("arrival", np.int64),  # transfer that brought the token to a holder
-        ("reach", np.int64),  # cheapest link from a holder to a node of the fringe ...
+        ("seen", np.int64),  # stamp: some holder has a link to the node
+        ("reach", np.int64),  # the cheapest such link ...
         ("reach_cost", np.float64),  # ... and its cost
+        ("arrival", np.int64),  # transfer that brought the token to a holder
         ("mark", np.int64),  # stamp: the present search has met the node
         ("via", np.int64),  # last link of the best path to it ...
         ("worst", np.float64),  # ... the cost of that path's costliest link ...
@@ -58,7 +57,7 @@ TREE = np.dtype(
         ("queue", np.int32),  # list: nodes that the present search has met
         ("pending", np.int32),  # list: destinations not reached yet
         ("held", np.int32),  # list: holders
-        ("fringe", np.int32),  # list: nodes that were neighbours of a holder before they held the token
+        ("fringe", np.int32),  # list: nodes to which some holder has a link
         ("path", np.int64),  # list: links of the chosen path, the last one first
     ]
 )
@@ -146,11 +145,10 @@ def route_paths(graph, rows, forest):
 
 @numba.njit(cache=True, nogil=True)
 def _hold(out_ptr, dst, cost, tree, count, node, stamp):
-    """Make ``node`` a holder, and offer its links to the nodes that hold nothing.
+    """Make ``node`` a holder, and offer its links to its neighbours.
 
     The cost of a link changes only when the node it leads to is reached, so an offer stays good for the row.
     """
-    tree[node].holder = stamp
     tree[count[HELD]].held = node
     count[HELD] += 1
     size = count[FRINGE]
@@ -213,14 +211,14 @@ def _pick_relay(in_ptr, in_link, src, cost, tree, count, stamp):
 
 
 @numba.njit(cache=True, nogil=True)
-def _search(out_ptr, dst, hops, cost, tree, count, length, stamp):
+def _search(out_ptr, dst, hops, cost, tree, count, length):
     """Best path of ``length`` links, the least possible, from a holder to the node at 0 ``hops``."""
     count[SEARCHES] += 1
     mark = count[SEARCHES]
     met = 0
     for i in range(count[FRINGE]):
         v = tree[i].fringe
-        if hops[v] == length - 1 and tree[v].holder != stamp:
+        if hops[v] == length - 1:  # no holder: none is as near
             tree[v].mark = mark
             tree[v].worst = tree[v].reach_cost
             tree[v].total = tree[v].reach_cost
@@ -257,7 +255,7 @@ def _distance(hops, tree, count):
 
 
 @numba.njit(cache=True, nogil=True)
-def _pick_path(graph, cost, tree, count, stamp):
+def _pick_path(graph, cost, tree, count):
     """Step 2 in general: place in ``pending`` of the best path's destination, and the path's length."""
     length = np.int64(len(tree))
     for i in range(count[PENDING]):
@@ -268,7 +266,7 @@ def _pick_path(graph, cost, tree, count, stamp):
         hops = graph.hops[d]
         if _distance(hops, tree, count) != length:
             continue
-        _search(graph.out_ptr, graph.dst, hops, cost, tree, count, length, stamp)
+        _search(graph.out_ptr, graph.dst, hops, cost, tree, count, length)
         worst, total, e = tree[d].worst, tree[d].total, tree[d].via
         if _better(worst, total, e, best_worst, best_total, best_link):
             best, best_worst, best_total, best_link = np.int64(i), worst, total, e
@@ -310,7 +308,7 @@ def route_trees(graph, inverse_weight, rows, forest):
             if at < 0:
                 at, length = _pick_relay(in_ptr, in_link, src, cost, tree, count, stamp), np.int64(2)
             if at < 0:
-                at, length = _pick_path(graph, cost, tree, count, stamp)
+                at, length = _pick_path(graph, cost, tree, count)
             count[PENDING] -= 1
             tree[at].pending = tree[count[PENDING]].pending
             for k in range(length - 1, -1, -1):
