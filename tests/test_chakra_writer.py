@@ -113,7 +113,12 @@ def test_bytes_are_protobufs_and_the_twins(tmp_path, trace):
 
 def test_names_of_kinds_and_of_nodes(tmp_path):
     pytest.importorskip("google.protobuf")
-    nodes = [(1, COLL, 6, 0, 1, []), (2, COMP, -1, 0, 5, [0]), (3, COLL, 6, 0, 1, [1]), (4, COMP, -1, 0, 0, [])]
+    nodes = [
+        (1, COLL, 6, 0, 1, []),
+        (2, COMP, -1, 0, 5, [0]),
+        (3, COLL, 6, 0, 1, [1]),
+        (4, COMP, -1, 0, 0, []),
+    ]
     trace = make([nodes, nodes], ops=[(3, 10, 20), (5, 7, 9)])
     names, node_names = {COMP: "reduce", COLL: ""}, {1: "dispatch", 2: "experts é", 9: "nobody"}
     writer.write(trace, tmp_path / "w", names=names, node_names=node_names, version="1")
