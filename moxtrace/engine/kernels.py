@@ -9,9 +9,10 @@ decides ties further on, so it is kept here to the letter; only a release that n
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
+
+from moxtrace.engine.jit import kernel
 
 __all__ = [
     "ARRIVE",
@@ -105,7 +106,7 @@ def new_links(network):
     )  # fmt: skip
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def push(heap, clock, time, seq, what):
     """Add an event to the binary heap ``heap[:clock[SIZE]]``, ordered by ``(time, seq)``."""
     at = clock[SIZE]
@@ -123,7 +124,7 @@ def push(heap, clock, time, seq, what):
     heap[at, 2] = what
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def pop(heap, clock):
     """Remove the first event, set the clock to it, and return what happens."""
     clock[NOW] = heap[0, 0]
@@ -155,7 +156,7 @@ def pop(heap, clock):
     return what
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def next_link(wires, at, dst):
     """Link over which a message at ``at`` goes on towards ``dst``; -1 where there is none."""
     n = wires.num_npus
@@ -178,7 +179,7 @@ def next_link(wires, at, dst):
     return low if low < wires.out_ptr[at + 1] and wires.dst[low] == dst else np.int64(-1)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _start(wires, links, heap, clock, link, lane, item, size):
     """Let ``item`` enter a lane now."""
     delay = size / wires.bytes_per_cycle[link]
@@ -193,14 +194,14 @@ def _start(wires, links, heap, clock, link, lane, item, size):
     links.messages[link] += 1
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _arm(links, heap, clock, link, lane):
     """Put a lane's release into the event queue: somebody waits for it."""
     links.armed[lane] = 1
     push(heap, clock, links.free_time[lane], links.free_seq[lane], FREE | lane << 2 | link << 34)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def enqueue(wires, links, heap, clock, link, item, size, behind):
     """Hand ``item`` to a link: it starts now if a lane is free, else it waits its turn.
 
@@ -225,7 +226,7 @@ def enqueue(wires, links, heap, clock, link, item, size, behind):
     return False
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def take(links, link, lane, behind):
     """A lane is released: remove the first item that waits from the link's queue.  Returns it, or -1."""
     links.armed[lane] = 0
@@ -235,7 +236,7 @@ def take(links, link, lane, behind):
     return item
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def begin(wires, links, heap, clock, link, lane, item, size):
     """Let the item that :func:`take` returned enter the lane."""
     _start(wires, links, heap, clock, link, lane, item, size)
@@ -243,7 +244,7 @@ def begin(wires, links, heap, clock, link, lane, item, size):
         _arm(links, heap, clock, link, lane)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def start_timer(timers, behind, heap, clock, rank, item, cycles):
     """Let ``item`` be done after ``cycles``.
 
@@ -278,7 +279,7 @@ def start_timer(timers, behind, heap, clock, rank, item, cycles):
     clock[SEQ] += 1
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def end_timer(timers, rank, timer):
     """Put a timer that went off back on the stack."""
     data = timers.data

@@ -6,10 +6,10 @@ source), the ranks (their compute).
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from moxtrace.engine.jit import kernel
 from moxtrace.engine.kernels import (
     ARRIVE,
     CURRENT,
@@ -76,7 +76,7 @@ class Progress(NamedTuple):
     timers: Timers
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def children_lists(parent, first_child, sibling):
     """Chain the children of every transfer in ascending order."""
     first_child[:] = NONE
@@ -87,7 +87,7 @@ def children_lists(parent, first_child, sibling):
             first_child[p] = i
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def inputs_of(parent, tree_ptr, delivers, own_part, up, inputs):
     """Fill ``up`` and ``inputs`` of combine.
 
@@ -106,7 +106,7 @@ def inputs_of(parent, tree_ptr, delivers, own_part, up, inputs):
                     inputs[i] += 1
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def own_lists(link, src, missing, by_inputs, first, own, behind):
     """Chain the transfers of combine that wait for their rank's compute, in ascending order.
 
@@ -124,7 +124,7 @@ def own_lists(link, src, missing, by_inputs, first, own, behind):
             own[rank] = first + i
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def participants(b, pending, combines):
     """Count what each rank's compute waits for, and mark the ranks that take part in combine."""
     n = b.num_ranks
@@ -141,27 +141,25 @@ def participants(b, pending, combines):
                 combines[end] = True
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _send(b, s, wires, links, heap, clock, item):
     """Hand a transfer to its link."""
-    dispatch = len(b.d_link)
-    if item < dispatch:
-        started = enqueue(wires, links, heap, clock, np.int64(b.d_link[item]), item, b.d_size, s.behind)
-    else:
-        link = np.int64(b.c_link[item - dispatch])
-        started = enqueue(wires, links, heap, clock, link, item, b.c_size, s.behind)
+    i = item - len(b.d_link)
+    link = np.int64(b.d_link[item] if i < 0 else b.c_link[i])
+    size = b.d_size if i < 0 else b.c_size
+    started = enqueue(wires, links, heap, clock, link, item, size, s.behind)
     if started:
         _note_start(b, s, item)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _note_start(b, s, item):
     phase = 0 if item < len(b.d_link) else 1
     s.place[item] = s.started[phase]
     s.started[phase] += 1
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _forward(b, s, wires, links, heap, clock, rank, item):
     """All inputs are there: sum them if there are several, then send the transfer, or end the row."""
     first = len(b.d_link)
@@ -172,7 +170,7 @@ def _forward(b, s, wires, links, heap, clock, rank, item):
         _send(b, s, wires, links, heap, clock, item)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _input_arrived(b, s, wires, links, heap, clock, rank, item):
     """One input of a transfer or row of combine is at ``rank``."""
     at = item - len(b.d_link)
@@ -190,7 +188,7 @@ def _input_arrived(b, s, wires, links, heap, clock, rank, item):
     s.ready[rank, 1] = item
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _dispatch_done(b, s, heap, clock, rank):
     """Let a rank compute."""
     idle = np.int64(clock[CURRENT] < 0 and b.whole_phase and b.has_dispatch)  # a node of one cycle
@@ -199,7 +197,7 @@ def _dispatch_done(b, s, heap, clock, rank):
     start_timer(s.timers, s.behind, heap, clock, rank, item, b.compute[rank] + idle)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _dispatch_step(b, s, heap, clock, rank):
     """One of the transfers that a rank's compute waits for has arrived."""
     s.pending[rank] -= 1
@@ -207,7 +205,7 @@ def _dispatch_step(b, s, heap, clock, rank):
         _dispatch_done(b, s, heap, clock, rank)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _dispatched(b, s, wires, links, heap, clock, item):
     """A transfer of dispatch arrived: its sender is done with it, its children may start."""
     link = b.d_link[item]
@@ -228,7 +226,7 @@ def _dispatched(b, s, wires, links, heap, clock, item):
         _dispatch_step(b, s, heap, clock, np.int64(at))
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _combined(b, s, wires, links, heap, clock, item):
     """A transfer of combine arrived: one input more for its parent, or for the row's sum at the source."""
     i = item - len(b.d_link)
@@ -247,7 +245,7 @@ def _combined(b, s, wires, links, heap, clock, item):
     _input_arrived(b, s, wires, links, heap, clock, at, len(b.d_link) + target)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _computed(b, s, wires, links, heap, clock, rank):
     """A rank has computed: its own parts may go, and with a whole-phase barrier all that it sends."""
     s.compute_done[rank] = clock[NOW]
@@ -267,7 +265,17 @@ def _computed(b, s, wires, links, heap, clock, rank):
         clock[SEQ] += 1
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
+def _computed_late(b, s, wires, links, heap, clock, rank):
+    """Forward what became ready before a rank had computed."""
+    item = np.int64(s.ready[rank, 0])
+    while item != NONE:
+        following = np.int64(s.behind[item])
+        _forward(b, s, wires, links, heap, clock, rank, item)
+        item = following
+
+
+@kernel
 def fire(b, s, wires, links, heap, clock):
     """Start the block at time 0: rank by rank what its sources send, or compute where nothing is awaited."""
     rank = np.int64(0)
@@ -290,7 +298,7 @@ def fire(b, s, wires, links, heap, clock):
             _send(b, s, wires, links, heap, clock, np.int64(transfers + i))
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _timer_done(b, s, wires, links, heap, clock, rank, item):
     """A sum or a rank's compute is done."""
     first = len(b.d_link)
@@ -302,7 +310,7 @@ def _timer_done(b, s, wires, links, heap, clock, rank, item):
         _send(b, s, wires, links, heap, clock, item)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def run(b, s, wires, links, heap, clock, limit):
     """Process up to ``limit`` events; returns how many more are scheduled."""
     first = len(b.d_link)
@@ -323,11 +331,7 @@ def run(b, s, wires, links, heap, clock, limit):
                 begin(wires, links, heap, clock, where, item, waiting, size)
                 _note_start(b, s, waiting)
         elif kind == LATER:
-            ready = np.int64(s.ready[item, 0])
-            while ready != NONE:
-                following = np.int64(s.behind[ready])
-                _forward(b, s, wires, links, heap, clock, item, ready)
-                ready = following
+            _computed_late(b, s, wires, links, heap, clock, item)
         else:
             done = s.timers.data[item, 1]
             while done != NONE:

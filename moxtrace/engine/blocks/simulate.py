@@ -100,10 +100,11 @@ def simulate_block(
     while run(block, state, wires, links, heap, clock, SLICE):
         if progress is not None:
             progress(int(state.started.sum()), total)
-    if int(state.started.sum()) != total or (state.compute_done < 0).any():
+    lost = total - int(state.started.sum())
+    if lost or (state.compute_done < 0).any():
         raise SimulationError(
-            f"block: {total - int(state.started.sum())} of {total} transfers never started; parents must form "
-            "a forest whose roots are at the rows' sources"
+            f"block: {lost} of {total} transfers never started; parents must form a forest whose roots are at "
+            "the rows' sources"
         )
     if progress is not None:
         progress(total, total)

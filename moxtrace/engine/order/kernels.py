@@ -11,8 +11,9 @@ References
 astra-sim's Chakra.
 """
 
-import numba
 import numpy as np
+
+from moxtrace.engine.jit import allocating
 
 __all__ = ["children_order", "hash_order", "insertion_order"]
 
@@ -26,7 +27,7 @@ BUCKETS = np.array(
 FEW = 32
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def _arrange_few(keys, sequence, count, buckets, order):
     """Like :func:`_arrange`, by comparing all pairs."""
     filled = 0
@@ -44,7 +45,7 @@ def _arrange_few(keys, sequence, count, buckets, order):
                     filled += 1
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def _arrange(keys, sequence, count, buckets, order):
     """List order after inserting ``keys[sequence[:count]]`` into empty ``buckets``, without growth."""
     low = high = keys[sequence[0]]
@@ -73,7 +74,7 @@ def _arrange(keys, sequence, count, buckets, order):
                     at = before[at]
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def hash_order(keys, buckets, order):
     """Walk of an empty ``unordered_set`` of ``buckets`` buckets (1: a new one) after inserting ``keys``.
 
@@ -98,7 +99,7 @@ def hash_order(keys, buckets, order):
                 break
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def children_order(child_ptr, child, keys, first, stop):
     """Put the children of nodes ``first:stop`` into the order of their set, from the order in the file.
 
@@ -123,7 +124,7 @@ def children_order(child_ptr, child, keys, first, stop):
             child[low + i] = own[order[i]]
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def insertion_order(ids, dep_ptr, dep, order):
     """In which order a rank's nodes enter ASTRA-sim's map: a parent that comes later enters with its child.
 

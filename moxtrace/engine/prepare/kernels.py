@@ -4,9 +4,9 @@ A *unit* is what one rank runs of one trace: the workload's units come first, th
 Nodes of all units are numbered through; a node's ``code`` is ``unit << 2 | kind``.
 """
 
-import numba
 import numpy as np
 
+from moxtrace.engine.jit import allocating
 from moxtrace.engine.kernels import next_link
 
 __all__ = ["check_nodes", "encode", "ids_are_positions", "match", "parents_come_first", "successors"]
@@ -14,7 +14,7 @@ __all__ = ["check_nodes", "encode", "ids_are_positions", "match", "parents_come_
 MAX_TAG = 500_000_000  # tags wrap here: Sys::front_end_sim_send of astra-sim
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def encode(kind, rank_ptr, first_unit, base, code):
     """Codes of a trace's nodes.  Returns the first node of a kind that cannot be simulated, or -1."""
     for rank in range(len(rank_ptr) - 1):
@@ -25,7 +25,7 @@ def encode(kind, rank_ptr, first_unit, base, code):
     return np.int64(-1)
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def ids_are_positions(node_id, rank_ptr):
     """Whether ids count up by one in every rank."""
     for rank in range(len(rank_ptr) - 1):
@@ -35,7 +35,7 @@ def ids_are_positions(node_id, rank_ptr):
     return True
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def parents_come_first(rank_ptr, dep_ptr, dep):
     """Whether every dependency stands before its node."""
     for rank in range(len(rank_ptr) - 1):
@@ -46,7 +46,7 @@ def parents_come_first(rank_ptr, dep_ptr, dep):
     return True
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def check_nodes(wires, num_ranks, code, peer, amount):
     """First node that no network could carry out, and why.
 
@@ -70,7 +70,7 @@ def check_nodes(wires, num_ranks, code, peer, amount):
     return -1, 0
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def successors(rank_ptr, dep_ptr, dep, base, missing, child_ptr, child):
     """Count each node's distinct dependencies and list its successors, in file order.
 
@@ -108,7 +108,7 @@ def successors(rank_ptr, dep_ptr, dep, base, missing, child_ptr, child):
     return end
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def _by_pair(code, peer, num_ranks, kind):
     """Nodes of a kind grouped by (source, destination), in order: ``order[ptr[pair]:ptr[pair + 1]]``."""
     ptr = np.zeros(num_ranks * num_ranks + 1, np.int32)
@@ -132,7 +132,7 @@ def _by_pair(code, peer, num_ranks, kind):
     return ptr, order
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def _sort(nodes, tag, amount):
     """Sort nodes by (tag, size), keeping their order where both are equal."""
     nodes[:] = nodes[np.argsort(tag[nodes] % MAX_TAG, kind="mergesort")]
@@ -145,12 +145,12 @@ def _sort(nodes, tag, amount):
             first = i
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def _same(a, b, tag, amount):
     return tag[a] % MAX_TAG == tag[b] % MAX_TAG and amount[a] == amount[b]
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def _in_step(sends, recvs, tag, amount):
     """Whether the k-th send and the k-th receive have one tag and size, and tags ascend."""
     if len(sends) != len(recvs):
@@ -163,7 +163,7 @@ def _in_step(sends, recvs, tag, amount):
     return True
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def match(code, peer, tag, amount, num_ranks, slot):
     """Give each (tag, source, destination, size) as many slots as it has messages.
 

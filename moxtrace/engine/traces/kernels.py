@@ -5,10 +5,10 @@ Functions are listed from the bottom up; :func:`run` is the loop.
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from moxtrace.engine.jit import allocating, kernel
 from moxtrace.engine.kernels import (
     ARRIVE,
     FREE,
@@ -74,13 +74,14 @@ class Run(NamedTuple):
     timers: Timers
     freed: NDArray[np.int32]  # scratch
     fresh: NDArray[np.int32]  # scratch
+    roots: NDArray[np.int32]  # scratch
 
 
 # columns of rank_state
 COMM_READY, COMP_READY, COMM_BUSY, COMP_BUSY, DEFERRED = 0, 1, 2, 3, 4
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _issue(p, r, wires, links, heap, clock, rank, node):
     """Issue a SEND, a RECV or a COMP node that goes by its duration."""
     kind = p.code[node] & 3
@@ -105,8 +106,8 @@ def _issue(p, r, wires, links, heap, clock, rank, node):
         r.wait[node] = POSTED
 
 
-@numba.njit(cache=True, nogil=True)
-def _fall_apart(p, buckets, nodes):
+@kernel
+def _fall_apart(key, buckets, nodes):
     """Whether few nodes fall into different buckets: then the walk is the reverse of insertion."""
     count = len(nodes)
     if count > 8 or count > buckets:
@@ -114,63 +115,76 @@ def _fall_apart(p, buckets, nodes):
     for i in range(1, count):
         for j in range(i):
             apart = np.int64(nodes[i]) - nodes[j]
-            if len(p.key) > 1:
-                apart = p.key[nodes[i]] - p.key[nodes[j]]
+            if len(key) > 1:
+                apart = key[nodes[i]] - key[nodes[j]]
             if apart % buckets == 0:
                 return False
     return True
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
+def _walk(key, by_id, buckets, nodes):
+    """Put nodes into the order of issue; returns how many buckets their set has then."""
+    keys = nodes.astype(np.int64)
+    if len(key) > 1:
+        for i in range(len(nodes)):
+            keys[i] = key[nodes[i]]
+    if by_id:
+        nodes[:] = nodes[np.argsort(keys)]
+        return buckets
+    order = np.empty(len(nodes), np.int32)
+    buckets = hash_order(keys, buckets, order)
+    nodes[:] = nodes[order]
+    return buckets
+
+
+@allocating
+def _roots(key, entry, by_id, wait, first, stop, roots):
+    """List a unit's nodes that miss nothing in the order of ASTRA-sim's walk over its map of all nodes."""
+    walk = np.arange(stop - first).astype(np.int32)
+    if not by_id:
+        entered = np.arange(first, stop)
+        if len(entry) > 1:
+            entered = first + entry[first:stop].astype(np.int64)
+        hash_order(key[entered] if len(key) > 1 else entered, 1, walk)
+        if len(entry) > 1:
+            walk = entry[first:stop][walk]
+    count = 0
+    for i in walk:
+        if wait[first + i] == 0:
+            roots[count] = first + i
+            count += 1
+    return count
+
+
+@allocating
+def _sort_by_id(nodes, work_id):
+    nodes[:] = nodes[np.argsort(work_id[nodes])]
+
+
+@kernel
 def _in_order(p, r, unit, nodes):
     """Put nodes that became free together into the order of issue."""
-    if not p.by_id and _fall_apart(p, r.buckets[unit], nodes):
+    if not p.by_id and _fall_apart(p.key, r.buckets[unit], nodes):
         for i in range(len(nodes) // 2):
             nodes[i], nodes[-1 - i] = nodes[-1 - i], nodes[i]
         return
-    keys = nodes.astype(np.int64)
-    if len(p.key) > 1:
-        for i in range(len(nodes)):
-            keys[i] = p.key[nodes[i]]
-    if p.by_id:
-        nodes[:] = nodes[np.argsort(keys)]
-        return
-    order = np.empty(len(nodes), np.int32)
-    r.buckets[unit] = hash_order(keys, r.buckets[unit], order)
-    nodes[:] = nodes[order]
+    r.buckets[unit] = _walk(p.key, p.by_id, r.buckets[unit], nodes)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _start_collective(p, r, wires, links, heap, clock, rank, node):
     """Issue the roots of the unit that implements COLL ``node``."""
     unit = np.int64(r.slot[node]) * p.num_ranks + rank
     r.parent[unit] = node
-    first, stop = p.unit_ptr[unit], p.unit_ptr[unit + 1]
-    if p.by_id:
-        walk = np.arange(stop - first).astype(np.int32)
-    else:  # ASTRA-sim walks a map of all nodes to collect the roots
-        entered = np.arange(first, stop)
-        if len(p.entry) > 1:
-            entered = first + p.entry[first:stop].astype(np.int64)
-        keys = entered
-        if len(p.key) > 1:
-            keys = p.key[entered]
-        walk = np.empty(stop - first, np.int32)
-        hash_order(keys, 1, walk)
-        if len(p.entry) > 1:
-            walk = p.entry[first:stop][walk]
-    roots = np.empty(stop - first, np.int32)
-    count = 0
-    for i in walk:
-        if r.wait[first + i] == 0:
-            roots[count] = first + i
-            count += 1
-    _in_order(p, r, unit, roots[:count])
+    count = _roots(p.key, p.entry, p.by_id, r.wait, p.unit_ptr[unit], p.unit_ptr[unit + 1], r.roots)
+    roots = r.roots[:count]
+    _in_order(p, r, unit, roots)
     for i in range(count):
         _issue(p, r, wires, links, heap, clock, rank, np.int64(roots[i]))
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _free_successors(p, r, node, out):
     """Write the successors that wait for ``node`` alone to ``out``; returns their number."""
     count = 0
@@ -183,7 +197,7 @@ def _free_successors(p, r, node, out):
     return count
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _ready_push(p, r, rank, node):
     """Add a free SEND, COLL or COMP node of the workload to its heap, ordered by id."""
     comp = p.code[node] & 3 == COMP
@@ -202,7 +216,7 @@ def _ready_push(p, r, rank, node):
     r.ready[origin + step * at] = node
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _ready_pop(p, r, rank, comp):
     """Remove the first node of a heap."""
     column = COMP_READY if comp else COMM_READY
@@ -224,7 +238,7 @@ def _ready_pop(p, r, rank, comp):
     r.ready[origin + step * at] = last
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _issue_work(p, r, wires, links, heap, clock, rank, node, deferring):
     """Issue a node of the workload."""
     r.node_start[node] = clock[NOW]
@@ -250,7 +264,7 @@ def _issue_work(p, r, wires, links, heap, clock, rank, node, deferring):
         _start_collective(p, r, wires, links, heap, clock, rank, node)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _pass(p, r, wires, links, heap, clock, rank, count, deferring):
     """Issue what the rank's resources allow, in ascending id order, after ``freed[:count]`` became free.
 
@@ -270,8 +284,7 @@ def _pass(p, r, wires, links, heap, clock, rank, count, deferring):
                 at -= 1
         r.fresh[at] = node
     if recvs > 32:
-        some = r.fresh[:recvs]
-        some[:] = some[np.argsort(p.work_id[some])]
+        _sort_by_id(r.fresh[:recvs], p.work_id)
     i = 0
     while True:
         best, source = np.int64(NONE), 0
@@ -296,7 +309,7 @@ def _pass(p, r, wires, links, heap, clock, rank, count, deferring):
         r.finished[rank] = clock[NOW]
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _complete_work(p, r, wires, links, heap, clock, rank, node):
     """A node of the workload is done."""
     kind = p.code[node] & 3
@@ -314,7 +327,7 @@ def _complete_work(p, r, wires, links, heap, clock, rank, node):
         _start_collective(p, r, wires, links, heap, clock, rank, following)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _complete(p, r, wires, links, heap, clock, node):
     """A SEND, RECV or COMP node is done."""
     unit = np.int64(p.code[node] >> 2)
@@ -333,7 +346,7 @@ def _complete(p, r, wires, links, heap, clock, node):
     _complete_work(p, r, wires, links, heap, clock, rank, node)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _arrive(p, r, wires, links, heap, clock, node, link):
     """A message is at the far end of a link: it goes on, or its SEND and a posted RECV are done."""
     at = np.int64(wires.dst[link])
@@ -352,7 +365,7 @@ def _arrive(p, r, wires, links, heap, clock, node, link):
         _complete(p, r, wires, links, heap, clock, recv)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def fire(p, r, wires, links, heap, clock):
     """Start every rank at time 0, in order."""
     for rank in range(p.num_ranks):
@@ -364,7 +377,7 @@ def fire(p, r, wires, links, heap, clock):
         _pass(p, r, wires, links, heap, clock, rank, count, False)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def run(p, r, wires, links, heap, clock, limit):
     """Process up to ``limit`` events; returns how many more are scheduled."""
     for _ in range(limit):

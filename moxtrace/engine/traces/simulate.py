@@ -282,4 +282,5 @@ def _run_state(
         new_timers(comps, n),
         np.empty(scratch, np.int32),
         np.empty(scratch, np.int32),
+        np.empty(int(left[n:].max(initial=1)), np.int32),
     )
