@@ -292,7 +292,7 @@ def test_relabelling_relabels_the_trees(case, random):
 
 
 @pytest.mark.parametrize("policy", ["min-hop", "tree"])
-def test_threads_runs_and_room_change_nothing(policy, monkeypatch):
+def test_threads_and_runs_change_nothing(policy, monkeypatch):
     topology = topology_of(nx.convert_node_labels_to_integers(nx.grid_2d_graph(5, 6, periodic=True)))
     rows = uniform_demand(30, 25, 3, 60, seed=2)
     whole = route(topology, rows, policy, None, 10, threads=1)

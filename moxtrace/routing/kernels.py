@@ -1,45 +1,21 @@
 """Routing kernels: hop distances, multicast trees and pairwise shortest paths, compiled by numba.
 
-Arrays come in checked and go out filled.  :mod:`moxtrace.routing.policies` states the rules; the slow twin of
-every kernel is ``tests/reference/routing.py``.  A kernel routes a run of rows that begins and ends with whole
-sources, so runs can be routed side by side.
-"""
+Arrays come in checked.  :mod:`moxtrace.routing.policies` states the rules; the slow twin of every kernel is
+``tests/reference/routing.py``.  A kernel routes a run of rows that begins and ends with whole sources, so
+runs can be routed side by side.
 
-from typing import Any, NamedTuple
+Arguments that belong together travel as plain tuples (a named one would tie numba's cache to its class):
+
+- ``graph``: ``src, dst, out_ptr, in_ptr, in_link`` of the topology, and ``hops`` of :func:`hop_distances`;
+- ``rows``: ``source, dest_ptr`` of the run, and the whole demand's ``dest``, which ``dest_ptr`` points into;
+- result: ``link, parent, delivers`` of each transfer, and ``end``, one past the last transfer of each row;
+  ``end`` and ``parent`` count from the run's first transfer.
+"""
 
 import numba
 import numpy as np
 
-__all__ = ["Forest", "Graph", "Rows", "draw_distinct", "hop_distances", "route_paths", "route_trees"]
-
-
-class Graph(NamedTuple):
-    """A topology as kernels see it; ``hops[d, v]`` counts the links from node ``v`` to NPU ``d``."""
-
-    src: Any
-    dst: Any
-    out_ptr: Any
-    in_ptr: Any
-    in_link: Any
-    hops: Any
-
-
-class Rows(NamedTuple):
-    """A run of rows of a demand; ``dest_ptr`` points into the whole ``dest``."""
-
-    source: Any
-    dest_ptr: Any
-    dest: Any
-
-
-class Forest(NamedTuple):
-    """Room for the transfers of a run; ``parent`` and ``end``, one past each tree, count from its start."""
-
-    link: Any
-    parent: Any
-    delivers: Any
-    end: Any
-
+__all__ = ["draw_distinct", "hop_distances", "route_paths", "route_trees"]
 
 # The tree that grows for the present row: a record per node, and lists that share the array.
 # A stamp marks a node in the row (or search) that carries the same number, so nothing is cleared in between.
@@ -110,20 +86,29 @@ def draw_distinct(uniform, num_items):
 
 
 @numba.njit(cache=True, nogil=True)
-def route_paths(graph, rows, forest):
-    """Lead every row to its only destination; returns the number of transfers, -1 without room for them."""
+def _room(source, dest_ptr, dest, hops):
+    """Links of a shortest path for each copy: no tree needs more, as its source can serve any destination."""
+    total = np.int64(0)
+    for t in range(len(source)):
+        for i in range(dest_ptr[t], dest_ptr[t + 1]):
+            total += hops[dest[i], source[t]]
+    return total
+
+
+@numba.njit(cache=True, nogil=True)
+def route_paths(graph, rows):
+    """Lead every row to its only destination."""
     src, dst, out_ptr, _, _, hops = graph
     source, dest_ptr, dest = rows
-    link, parent, delivers, end = forest
-    nodes = len(out_ptr) - 1
+    room = _room(source, dest_ptr, dest, hops)
+    link, parent = np.empty(room, np.int32), np.empty(room, np.int32)
+    delivers, end = np.empty(room, np.bool_), np.empty(len(source), np.int64)
     used = np.zeros(len(src), np.int64)
     last, filled = np.int64(-1), np.int64(0)
     for t in range(len(source)):
         if source[t] != last:
             last = np.int64(source[t])
             used[:] = 0
-        if filled + nodes > len(link):
-            return np.int64(-1)
         d = dest[dest_ptr[t]]
         v = last
         before = np.int64(-1)
@@ -140,7 +125,7 @@ def route_paths(graph, rows, forest):
             before = filled
             filled += 1
         end[t] = filled
-    return filled
+    return link, parent, delivers, end
 
 
 @numba.njit(cache=True, nogil=True)
@@ -255,35 +240,35 @@ def _distance(hops, tree, count):
 
 
 @numba.njit(cache=True, nogil=True)
-def _pick_path(graph, cost, tree, count):
+def _pick_path(out_ptr, dst, src, hops, cost, tree, count):
     """Step 2 in general: place in ``pending`` of the best path's destination, and the path's length."""
     length = np.int64(len(tree))
     for i in range(count[PENDING]):
-        length = min(length, _distance(graph.hops[tree[i].pending], tree, count))
+        length = min(length, _distance(hops[tree[i].pending], tree, count))
     best, best_worst, best_total, best_link = np.int64(-1), np.inf, np.inf, np.int64(0)
     for i in range(count[PENDING]):
         d = tree[i].pending
-        hops = graph.hops[d]
-        if _distance(hops, tree, count) != length:
+        if _distance(hops[d], tree, count) != length:
             continue
-        _search(graph.out_ptr, graph.dst, hops, cost, tree, count, length)
+        _search(out_ptr, dst, hops[d], cost, tree, count, length)
         worst, total, e = tree[d].worst, tree[d].total, tree[d].via
         if _better(worst, total, e, best_worst, best_total, best_link):
             best, best_worst, best_total, best_link = np.int64(i), worst, total, e
             for k in range(length):
                 tree[k].path = tree[d].via
-                d = graph.src[tree[d].via]
+                d = src[tree[d].via]
     return best, length
 
 
 @numba.njit(cache=True, nogil=True)
-def route_trees(graph, inverse_weight, rows, forest):
-    """Grow the tree of every row; returns the number of transfers, -1 without room for them."""
-    src, dst, out_ptr, in_ptr, in_link, _ = graph
+def route_trees(graph, inverse_weight, rows):
+    """Grow the tree of every row."""
+    src, dst, out_ptr, in_ptr, in_link, hops = graph
     source, dest_ptr, dest = rows
-    link, parent, delivers, end = forest
-    nodes = len(out_ptr) - 1
-    tree = np.zeros(nodes, TREE)
+    room = _room(source, dest_ptr, dest, hops)
+    link, parent = np.empty(room, np.int32), np.empty(room, np.int32)
+    delivers, end = np.empty(room, np.bool_), np.empty(len(source), np.int64)
+    tree = np.zeros(len(out_ptr) - 1, TREE)
     count = np.zeros(4, np.int64)
     used = np.zeros(len(src), np.int64)
     cost = inverse_weight.copy()
@@ -293,8 +278,6 @@ def route_trees(graph, inverse_weight, rows, forest):
             last = np.int64(source[t])
             used[:] = 0
             cost[:] = inverse_weight
-        if filled + nodes > len(link):
-            return np.int64(-1)
         stamp = t + 1
         count[PENDING] = dest_ptr[t + 1] - dest_ptr[t]
         for i in range(count[PENDING]):
@@ -308,7 +291,7 @@ def route_trees(graph, inverse_weight, rows, forest):
             if at < 0:
                 at, length = _pick_relay(in_ptr, in_link, src, cost, tree, count, stamp), np.int64(2)
             if at < 0:
-                at, length = _pick_path(graph, cost, tree, count)
+                at, length = _pick_path(out_ptr, dst, src, hops, cost, tree, count)
             count[PENDING] -= 1
             tree[at].pending = tree[count[PENDING]].pending
             for k in range(length - 1, -1, -1):
@@ -323,4 +306,4 @@ def route_trees(graph, inverse_weight, rows, forest):
                 cost[e] = (used[e] + 1) * inverse_weight[e]
                 _hold(out_ptr, dst, cost, tree, count, v, stamp)
         end[t] = filled
-    return filled
+    return link[:filled].copy(), parent[:filled].copy(), delivers[:filled].copy(), end

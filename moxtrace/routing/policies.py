@@ -14,14 +14,13 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from moxtrace.demand import Demand
 from moxtrace.errors import RoutingError
-from moxtrace.routing.kernels import Forest, Graph, Rows, hop_distances, route_paths, route_trees
+from moxtrace.routing.kernels import hop_distances, route_paths, route_trees
 from moxtrace.topology.graph import Topology
 from moxtrace.transfers import Phase
 
@@ -114,12 +113,12 @@ def route(
             f"{topology.num_npus}; make both from one configuration"
         )
     hops = hop_distances(topology.in_ptr, topology.in_link, topology.src, topology.num_npus)
-    graph = Graph(topology.src, topology.dst, topology.out_ptr, topology.in_ptr, topology.in_link, hops)
+    graph = (topology.src, topology.dst, topology.out_ptr, topology.in_ptr, topology.in_link, hops)
     kernel = partial(route_trees, graph, inverse_weight)
     if policy in _UNICAST:
         demand = demand.unicast()
         kernel = partial(route_paths, graph)
-    pieces = _route_runs(kernel, demand, topology.num_nodes, progress, threads or _default_threads())
+    pieces = _route_runs(kernel, demand, progress, threads or _default_threads())
     return _join(pieces, topology, demand.num_rows, size_bytes)
 
 
@@ -180,34 +179,21 @@ def _runs(source: NDArray[np.int32]) -> Iterator[tuple[int, int]]:
         yield first, len(source)
 
 
-def _route_run(kernel: Callable[..., Any], demand: Demand, nodes: int, run: tuple[int, int]) -> _Piece:
-    """Route the rows of one run; makes room and starts again where there was too little."""
+def _route_run(kernel: Callable[..., _Piece], demand: Demand, run: tuple[int, int]) -> _Piece:
+    """Route the rows of one run."""
     first, stop = run
-    rows = Rows(demand.source[first:stop], demand.dest_ptr[first : stop + 1], demand.dest)
-    room = 2 * int(rows.dest_ptr[-1] - rows.dest_ptr[0]) + nodes
-    end = np.empty(stop - first, np.int64)
-    while True:
-        forest = Forest(np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room, np.bool_), end)
-        filled = kernel(rows, forest)
-        if filled >= 0:
-            return (
-                forest.link[:filled].copy(),
-                forest.parent[:filled].copy(),
-                forest.delivers[:filled].copy(),
-                end,
-            )
-        room *= 2
+    return kernel((demand.source[first:stop], demand.dest_ptr[first : stop + 1], demand.dest))
 
 
 def _route_runs(
-    kernel: Callable[..., Any], demand: Demand, nodes: int, progress: Progress | None, threads: int
+    kernel: Callable[..., _Piece], demand: Demand, progress: Progress | None, threads: int
 ) -> list[_Piece]:
     """Route the runs side by side (the kernels release the lock); pieces in the order of the rows."""
     runs = list(_runs(demand.source))
     pieces: list[_Piece] = []
     with ThreadPoolExecutor(max(1, threads)) as pool:
         try:
-            for piece in pool.map(partial(_route_run, kernel, demand, nodes), runs):
+            for piece in pool.map(partial(_route_run, kernel, demand), runs):
                 pieces.append(piece)
                 if progress is not None:
                     progress(runs[len(pieces) - 1][1], demand.num_rows)
