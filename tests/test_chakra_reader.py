@@ -63,8 +63,10 @@ def check_like_twin(prefix, data):
     try:
         trace = reader.read(prefix, len(data), threads=1)
     except TraceError as error:
-        assert "\n" not in str(error)
-        assert expected is None, str(error)
+        trace, message = None, str(error)
+    if trace is None:
+        assert expected is None, message
+        assert "\n" not in message
     else:
         assert expected is not None
         assert twin.same(trace, expected)
@@ -88,6 +90,7 @@ def test_real_traces_equal_the_twin_and_survive_writing(shared_data, tmp_path):
 
 
 def test_file_by_hand(tmp_path):
+    after = chunk(4, varint(10))
     trace = read_two(
         tmp_path,
         comp(10, varint(7 << 3) + varint(2000), number("num_ops", 8), number("tensor_size", 4)),
@@ -98,7 +101,7 @@ def test_file_by_hand(tmp_path):
             number("comm_src", 1),
             number("comm_size", 7),
             number("comm_tag", 0),
-            chunk(4, varint(10)),
+            after,
         ),
         node(2, COLL, number("comm_type", 6), number("comm_size", 1), varint(5 << 3) + varint(3)),
     )
@@ -183,7 +186,8 @@ def shuffled_nodes():
             st.lists(
                 st.sampled_from([
                     CPU, chunk(2, b"a name"), varint(6 << 3) + b"\x01", varint(7 << 3) + b"\x05",
-                    chunk(8, chunk(1, b"[]")), varint(99 << 3 | 5) + b"abcd", varint(98 << 3 | 1) + b"abcdefgh",
+                    chunk(8, chunk(1, b"[]")), varint(99 << 3 | 5) + b"abcd",
+                    varint(98 << 3 | 1) + b"abcdefgh",
                     chunk(5, varint(1) + varint(2)), varint(5 << 3) + varint(3), chunk(4, varint(0)),
                     number("comm_priority", 3), number("comm_size", 77), chunk(10, chunk(1, b"pg_name")),
                 ]),
@@ -240,7 +244,7 @@ LONG = b"\xff" * 9 + b"\x02"  # one bit more than 64
 @pytest.mark.parametrize(
     ("nodes", "message"),
     [
-        ([node(1, 0)], "node number 1 (id 1) at byte 8: its type is INVALID (ASTRA-sim skips it); expected COMP"),
+        ([node(1, 0)], "node number 1 (id 1) at byte 8: its type is INVALID (ASTRA-sim skips it); expected"),
         ([comp(5), node(6, 1)], "node number 2 (id 6) at byte 13: its type is METADATA (ASTRA-sim reads"),
         ([node(1, 2)], "type is MEM_LOAD (ASTRA-sim needs a remote memory"),
         ([node(1, 3)], "type is MEM_STORE"),

@@ -7,6 +7,7 @@ simulation could run, in one line.
 
 from __future__ import annotations
 
+import mmap
 import os
 import re
 from collections.abc import Callable
@@ -108,6 +109,12 @@ def _load(path: Path) -> NDArray[np.uint8]:
     return data[: at + PADDING]
 
 
+def _room(length: int, dtype: Any) -> NDArray[Any]:
+    """An array in pages of its own: given back when it goes, where malloc might keep what held a rank."""
+    size = length * np.dtype(dtype).itemsize
+    return np.frombuffer(mmap.mmap(-1, max(size, 1)), dtype, length)
+
+
 def _grown(columns: Columns) -> Columns:
     """The same with room for twice as many dependencies and COMP nodes with ``num_ops``."""
 
@@ -134,9 +141,9 @@ def _decode(path: Path, rank: int, ranks: int) -> Columns:
     nodes, file_at, file_status = count(data, start)
     empty = np.empty(0, np.int64)
     columns = Columns(
-        np.empty(nodes, np.int64), np.empty(nodes, np.int8), np.empty(nodes, np.int32),
-        np.empty(nodes, np.int32), np.empty(nodes, np.int64), np.zeros(nodes + 1, np.int64),
-        np.empty(2 * nodes, np.int64), empty, empty, empty,
+        _room(nodes, np.int64), _room(nodes, np.int8), _room(nodes, np.int32), _room(nodes, np.int32),
+        _room(nodes, np.int64), _room(nodes + 1, np.int64), np.empty(2 * nodes, np.int64),
+        empty, empty, empty,
     )  # fmt: skip
     at, node, deps, ops, status, detail = fill(data, start, 0, 0, 0, rank, ranks, columns)
     while status == decode.GROW:
@@ -180,12 +187,12 @@ def _positions(path: Path, columns: Columns) -> NDArray[np.int32]:
                 f"{path}: node number {node + 1}: its id {ids[node]} is that of node number {first + 1}; "
                 "expected unique ids"
             )
-    dep = np.empty(len(columns.dep_id), np.int32)
+    dep = _room(len(columns.dep_id), np.int32)
     status, node, kept = resolve(sorted_id, order, ids, columns.dep_ptr, columns.dep_id, dep)
     if status != RESOLVED:
         what = "itself" if status == DEP_SELF else f"{kept % 2**64}, which is not in the file"
         raise TraceError(f"{path}: node number {node + 1} (id {ids[node]}): it depends on {what}")
-    return dep if kept == len(dep) else dep[:kept].copy()
+    return dep[:kept]
 
 
 class _Parts:
