@@ -7,6 +7,7 @@ network, and the block of transfers that the policy makes of it.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,8 +86,9 @@ def topology_of(config: RunConfig) -> Topology:
     """The configured network, before a policy replaces it by a switch."""
     block = config.topology
     rule = {} if block.select is None else {"select": block.select}
+    npus = math.prod(block.dims) if block.npus is None and block.dims else block.npus
     return topology.build(
-        block.kind, block.npus, degree=block.degree, dims=block.dims, link_gbps=block.link_gbps,
+        block.kind, npus, degree=block.degree, dims=block.dims, link_gbps=block.link_gbps,
         latency_ns=block.latency_ns, lanes=block.lanes, seed=block.seed, path=block.path, **rule,
     )  # fmt: skip
 

@@ -2,190 +2,179 @@
 
 Each kernel runs twice with the same arguments: with ``fill`` false it only advances the cursors, which gives
 the sizes; with ``fill`` true it writes.  Node positions are those in the file of the rank.
-"""
 
-from typing import NamedTuple
+Messages, columns and cursors come as plain tuples of arrays, in the order of the named tuples of
+``lower.py``, and are taken apart at once: numba counts references at every access to a tuple's array, and
+its cache breaks when a named tuple's class is renamed.
+"""
 
 import numba
 import numpy as np
-from numpy.typing import NDArray
 
 from moxtrace.chakra.trace import COMP, RECV, SEND
 
-__all__ = ["Columns", "Cursor", "Messages", "emit_combine", "emit_compute", "emit_dispatch"]
-
-
-class Messages(NamedTuple):
-    """Messages of a phase; ``near`` is the rank on the source's side, ``far`` the other."""
-
-    near: NDArray[np.int32]
-    far: NDArray[np.int32]
-    parent: NDArray[np.int32]
-    tree: NDArray[np.int32]
-    tree_ptr: NDArray[np.int64]
-    delivers: NDArray[np.bool_]
-    key: NDArray[np.int32]  # messages of one key form one chain of windows
-
-
-class Columns(NamedTuple):
-    """Columns of a trace that is being filled."""
-
-    kind: NDArray[np.int8]
-    peer: NDArray[np.int32]
-    tag: NDArray[np.int32]
-    amount: NDArray[np.int64]
-    dep_ptr: NDArray[np.int64]
-    dep: NDArray[np.int32]
-
-
-class Cursor(NamedTuple):
-    """Next free node and dependency of every rank, and where its nodes start."""
-
-    node: NDArray[np.int64]
-    dep: NDArray[np.int64]
-    start: NDArray[np.int64]
+__all__ = ["emit_combine", "emit_compute", "emit_dispatch"]
 
 
 @numba.njit(cache=True, inline="always")
-def _depend(fill, rank, position, columns, cursor):
+def _depend(fill, rank, position, dep, next_dep):
     """Let the node that is being written at ``rank`` wait for the node at ``position``."""
     if fill:
-        columns.dep[cursor.dep[rank]] = position
-    cursor.dep[rank] += 1
+        dep[next_dep[rank]] = position
+    next_dep[rank] += 1
 
 
 @numba.njit(cache=True, inline="always")
-def _close(fill, rank, kind, peer, tag, amount, columns, cursor):
+def _close(fill, rank, values, start, next_node, next_dep, kind, peer, tag, amount, dep_ptr):
     """Write the node whose dependencies were just written; returns its position."""
-    at = cursor.node[rank]
+    at = next_node[rank]
     if fill:
-        columns.kind[at] = kind
-        columns.peer[at] = peer
-        columns.tag[at] = tag
-        columns.amount[at] = amount
-        columns.dep_ptr[at + 1] = cursor.dep[rank]
-    cursor.node[rank] = at + 1
-    return np.int32(at - cursor.start[rank])
+        kind[at], peer[at], tag[at], amount[at] = values
+        dep_ptr[at + 1] = next_dep[rank]
+    next_node[rank] = at + 1
+    return np.int32(at - start[rank])
 
 
 @numba.njit(cache=True, nogil=True)
-def emit_dispatch(fill, m, order, size, tag_base, window, chain, send_at, recv_at, followed, columns, cursor):
+def emit_dispatch(fill, messages, order, size, tag_base, window, links, placed, columns, cursor):
     """Append the SEND and RECV nodes of dispatch.
 
-    ``send_at`` and ``recv_at`` get the position of each message's nodes; ``followed[i, 0 or 1]`` becomes 1
-    when another node of the phase waits for its SEND or RECV.
+    ``placed`` is ``(send_at, recv_at, followed)``: the first two get the position of each message's nodes;
+    ``followed[i, 0 or 1]`` becomes 1 when another node of the phase waits for its SEND or RECV.
     """
-    sent = np.zeros(chain.shape[0], np.int64)
-    slot_message = np.full((chain.shape[0], chain.shape[1]), -1, np.int32)
+    near, far, parent, tree, _, _, key = messages
+    kind, peer, tag, amount, dep_ptr, dep = columns
+    next_node, next_dep, start = cursor
+    send_at, recv_at, followed = placed
+    sent = np.zeros(links, np.int64)
+    last = np.full((links, max(window, 1)), -1, np.int32)
     for i in order:
-        sender, receiver, key = m.near[i], m.far[i], m.key[i]
-        tag = tag_base + m.tree[i]
-        slot = sent[key] % max(window, 1)
-        before = slot_message[key, slot]
-        parent = m.parent[i]
-        if parent >= 0:
-            _depend(fill, sender, recv_at[parent], columns, cursor)
-            followed[parent, 1] = 1
-        if window > 0 and before >= 0:
-            _depend(fill, sender, send_at[before], columns, cursor)
+        sender, receiver, link = near[i], far[i], key[i]
+        label = tag_base + tree[i]
+        slot = sent[link] % max(window, 1)
+        before = last[link, slot] if window > 0 else -1
+        above = parent[i]
+        if above >= 0:
+            _depend(fill, sender, recv_at[above], dep, next_dep)
+            followed[above, 1] = 1
+        if before >= 0:
+            _depend(fill, sender, send_at[before], dep, next_dep)
             followed[before, 0] = 1
-        send_at[i] = _close(fill, sender, SEND, receiver, tag, size, columns, cursor)
-        if window > 0 and before >= 0:
-            _depend(fill, receiver, recv_at[before], columns, cursor)
+        values = (SEND, receiver, label, size)
+        send_at[i] = _close(
+            fill, sender, values, start, next_node, next_dep, kind, peer, tag, amount, dep_ptr
+        )
+        if before >= 0:
+            _depend(fill, receiver, recv_at[before], dep, next_dep)
             followed[before, 1] = 1
-        recv_at[i] = _close(fill, receiver, RECV, sender, tag, size, columns, cursor)
-        slot_message[key, slot] = i
-        sent[key] += 1
+        values = (RECV, sender, label, size)
+        recv_at[i] = _close(
+            fill, receiver, values, start, next_node, next_dep, kind, peer, tag, amount, dep_ptr
+        )
+        last[link, slot] = i
+        sent[link] += 1
 
 
 @numba.njit(cache=True, nogil=True)
-def emit_compute(fill, m, whole_phase, duration, send_at, recv_at, followed, compute_at, columns, cursor):
+def emit_compute(fill, messages, whole_phase, duration, placed, compute_at, columns, cursor):
     """Append one COMP per rank that waits for the dispatch before it.
 
     With ``whole_phase`` it waits for every node of the rank (those that another waits for are implied), else
     for the RECVs that deliver to it.  ``compute_at`` gets its position.
     """
+    near, far, _, _, _, delivers, _ = messages
+    kind, peer, tag, amount, dep_ptr, dep = columns
+    next_node, next_dep, start = cursor
+    send_at, recv_at, followed = placed
     ranks = len(compute_at)
     ends = np.zeros(ranks + 1, np.int64)
-    for i in range(len(m.near)):
+    for i in range(len(near)):
         if whole_phase:
-            ends[m.near[i] + 1] += followed[i, 0] == 0
-            ends[m.far[i] + 1] += followed[i, 1] == 0
+            ends[near[i] + 1] += followed[i, 0] == 0
+            ends[far[i] + 1] += followed[i, 1] == 0
         else:
-            ends[m.far[i] + 1] += m.delivers[i]
+            ends[far[i] + 1] += delivers[i]
     ends = np.cumsum(ends)
     waits = np.empty(ends[ranks], np.int32)
     filled = ends[:ranks].copy()
-    for i in range(len(m.near)):
-        near, far = m.near[i], m.far[i]
+    for i in range(len(near)):
         if whole_phase and followed[i, 0] == 0:
-            waits[filled[near]] = send_at[i]
-            filled[near] += 1
-        if (whole_phase and followed[i, 1] == 0) or (not whole_phase and m.delivers[i]):
-            waits[filled[far]] = recv_at[i]
-            filled[far] += 1
+            waits[filled[near[i]]] = send_at[i]
+            filled[near[i]] += 1
+        if (whole_phase and followed[i, 1] == 0) or (not whole_phase and delivers[i]):
+            waits[filled[far[i]]] = recv_at[i]
+            filled[far[i]] += 1
     for rank in range(ranks):
         for position in np.sort(waits[ends[rank] : ends[rank + 1]]):
-            _depend(fill, rank, position, columns, cursor)
-        compute_at[rank] = _close(fill, rank, COMP, -1, 0, duration[rank], columns, cursor)
+            _depend(fill, rank, position, dep, next_dep)
+        values = (COMP, -1, 0, duration[rank])
+        compute_at[rank] = _close(
+            fill, rank, values, start, next_node, next_dep, kind, peer, tag, amount, dep_ptr
+        )
 
 
 @numba.njit(cache=True, nogil=True)
 def emit_combine(
-    fill, m, order, size, tag_base, window, reduce, chain, recv_at, compute_at, gate, columns, cursor
+    fill, messages, order, size, tag_base, window, links, reduce, gate, recv_at, compute_at, columns, cursor
 ):
     """Append the COMP, SEND and RECV nodes of combine.
 
-    ``gate`` says what waits for the rank's expert compute when that is in the same file: -1 nothing, 0 its
-    own contributions, 1 everything that it sends.  Returns the message whose inputs have not been emitted
-    before it, or -1.
+    ``reduce[k]`` is the duration of a sum of k inputs.  ``gate`` says what waits for the rank's expert
+    compute when that is in the same file: -1 nothing, 0 its own contributions, 1 everything that it sends.
+    Returns the message whose inputs have not been emitted before it, or -1.
     """
-    sent = np.zeros(chain.shape[0], np.int64)
-    left = np.zeros(len(m.tree_ptr) - 1, np.int32)  # messages that have yet to reach the source
-    for i in range(len(m.parent)):
-        left[m.tree[i]] += m.parent[i] < 0
+    near, far, parent, tree, tree_ptr, delivers, key = messages
+    kind, peer, tag, amount, dep_ptr, dep = columns
+    next_node, next_dep, start = cursor
+    sent = np.zeros(links, np.int64)
+    last = np.full((links, max(window, 1), 2), -1, np.int32)
+    left = np.zeros(len(tree_ptr) - 1, np.int32)  # messages that have yet to reach the source
+    for i in range(len(parent)):
+        left[tree[i]] += parent[i] < 0
     for i in order:
-        sender, receiver, key, tree = m.far[i], m.near[i], m.key[i], m.tree[i]
-        tag = tag_base + tree
-        inputs = np.int64(m.delivers[i])
-        for c in range(i + 1, m.tree_ptr[tree + 1]):
-            if m.parent[c] == i:
+        sender, receiver, link, row = far[i], near[i], key[i], tree[i]
+        stop = tree_ptr[row + 1]
+        label = tag_base + row
+        inputs = np.int64(delivers[i])
+        for c in range(i + 1, stop):
+            if parent[c] == i:
                 if recv_at[c] < 0:
                     return np.int64(i)
                 inputs += 1
-                _depend(fill, sender, recv_at[c], columns, cursor)
-        if gate == 1 or (gate == 0 and m.delivers[i]):
-            _depend(fill, sender, compute_at[sender], columns, cursor)
+                _depend(fill, sender, recv_at[c], dep, next_dep)
+        if gate == 1 or (gate == 0 and delivers[i]):
+            _depend(fill, sender, compute_at[sender], dep, next_dep)
         if inputs >= 2:
-            total = _close(fill, sender, COMP, -1, 0, reduce[inputs], columns, cursor)
-            _depend(fill, sender, total, columns, cursor)
-        slot = sent[key] % max(window, 1)
-        if window > 0 and chain[key, slot, 0] >= 0:
-            _depend(fill, sender, chain[key, slot, 0], columns, cursor)
-        chain[key, slot, 0] = _close(fill, sender, SEND, receiver, tag, size, columns, cursor)
-        if window > 0 and chain[key, slot, 1] >= 0:
-            _depend(fill, receiver, chain[key, slot, 1], columns, cursor)
-        recv_at[i] = _close(fill, receiver, RECV, sender, tag, size, columns, cursor)
-        chain[key, slot, 1] = recv_at[i]
-        sent[key] += 1
-        if m.parent[i] < 0:
-            left[tree] -= 1
-            if left[tree] == 0:
-                _sum_at_source(fill, m, tree, reduce, recv_at, columns, cursor)
+            values = (COMP, -1, 0, reduce[inputs])
+            total = _close(fill, sender, values, start, next_node, next_dep, kind, peer, tag, amount, dep_ptr)
+            _depend(fill, sender, total, dep, next_dep)
+        slot = sent[link] % max(window, 1)
+        if window > 0 and last[link, slot, 0] >= 0:
+            _depend(fill, sender, last[link, slot, 0], dep, next_dep)
+        values = (SEND, receiver, label, size)
+        last[link, slot, 0] = _close(
+            fill, sender, values, start, next_node, next_dep, kind, peer, tag, amount, dep_ptr
+        )
+        if window > 0 and last[link, slot, 1] >= 0:
+            _depend(fill, receiver, last[link, slot, 1], dep, next_dep)
+        values = (RECV, sender, label, size)
+        recv_at[i] = _close(
+            fill, receiver, values, start, next_node, next_dep, kind, peer, tag, amount, dep_ptr
+        )
+        last[link, slot, 1] = recv_at[i]
+        sent[link] += 1
+        if parent[i] < 0:
+            left[row] -= 1
+            if left[row] == 0:  # the source has all it waits for, and sums it where it is more than one
+                inputs = np.int64(0)
+                for c in range(tree_ptr[row], stop):
+                    inputs += parent[c] < 0
+                if inputs >= 2:
+                    for c in range(tree_ptr[row], stop):
+                        if parent[c] < 0:
+                            _depend(fill, receiver, recv_at[c], dep, next_dep)
+                    values = (COMP, -1, 0, reduce[inputs])
+                    _close(
+                        fill, receiver, values, start, next_node, next_dep, kind, peer, tag, amount, dep_ptr
+                    )
     return np.int64(-1)
-
-
-@numba.njit(cache=True)
-def _sum_at_source(fill, m, tree, reduce, recv_at, columns, cursor):
-    """Append the COMP that sums what a row's source receives, where it receives more than one message."""
-    start, stop = m.tree_ptr[tree], m.tree_ptr[tree + 1]
-    inputs = np.int64(0)
-    for c in range(start, stop):
-        inputs += m.parent[c] < 0
-    if inputs < 2:
-        return
-    rank = m.near[start]
-    for c in range(start, stop):
-        if m.parent[c] < 0:
-            _depend(fill, rank, recv_at[c], columns, cursor)
-    _close(fill, rank, COMP, -1, 0, reduce[inputs], columns, cursor)

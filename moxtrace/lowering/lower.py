@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from moxtrace.chakra.trace import COLL, COMP, Trace
 from moxtrace.config import TraceConfig
 from moxtrace.errors import TraceError
-from moxtrace.lowering.kernels import Columns, Cursor, Messages, emit_combine, emit_compute, emit_dispatch
+from moxtrace.lowering.kernels import emit_combine, emit_compute, emit_dispatch
 from moxtrace.transfers import Phase
 from moxtrace.units import duration_micros
 
@@ -49,6 +49,37 @@ class Block:
     combine: Phase
     compute_ns: NDArray[np.int64]
     reduce_ns_per_byte: float
+
+
+class Messages(NamedTuple):
+    """Messages of a phase; ``near`` is the rank on the source's side, ``far`` the other."""
+
+    near: NDArray[np.int32]
+    far: NDArray[np.int32]
+    parent: NDArray[np.int32]
+    tree: NDArray[np.int32]
+    tree_ptr: NDArray[np.int64]
+    delivers: NDArray[np.bool_]
+    key: NDArray[np.int32]  # messages of one key form one chain of windows
+
+
+class _Columns(NamedTuple):
+    """Columns of a trace that is being filled."""
+
+    kind: NDArray[np.int8]
+    peer: NDArray[np.int32]
+    tag: NDArray[np.int32]
+    amount: NDArray[np.int64]
+    dep_ptr: NDArray[np.int64]
+    dep: NDArray[np.int32]
+
+
+class _Cursor(NamedTuple):
+    """Next free node and dependency of every rank, and where its nodes start."""
+
+    node: NDArray[np.int64]
+    dep: NDArray[np.int64]
+    start: NDArray[np.int64]
 
 
 class _View(NamedTuple):
@@ -116,12 +147,12 @@ def _message_order(view: _View, order: NDArray[np.integer]) -> NDArray[np.int64]
     return np.argsort(position[view.first], kind="stable")
 
 
-def _columns(nodes: NDArray[np.int64], deps: NDArray[np.int64]) -> tuple[Columns, Cursor]:
+def _columns(nodes: NDArray[np.int64], deps: NDArray[np.int64]) -> tuple[_Columns, _Cursor]:
     """Empty columns for so many nodes and dependencies per rank."""
     node_ptr = np.concatenate(([0], np.cumsum(nodes)))
     dep_start = np.concatenate(([0], np.cumsum(deps)))
     total = int(node_ptr[-1])
-    columns = Columns(
+    columns = _Columns(
         np.empty(total, np.int8),
         np.empty(total, np.int32),
         np.empty(total, np.int32),
@@ -129,7 +160,7 @@ def _columns(nodes: NDArray[np.int64], deps: NDArray[np.int64]) -> tuple[Columns
         np.zeros(total + 1, np.int64),
         np.empty(int(dep_start[-1]), np.int32),
     )
-    return columns, Cursor(node_ptr[:-1].copy(), dep_start[:-1].copy(), node_ptr[:-1].copy())
+    return columns, _Cursor(node_ptr[:-1].copy(), dep_start[:-1].copy(), node_ptr[:-1].copy())
 
 
 class _Program:
@@ -158,31 +189,35 @@ class _Program:
             np.maximum(inputs - 1, 0) * size_bytes * self.reduce_ns_per_byte, self.time_scale
         )
 
-    def _emit(self, fill: bool, columns: Columns, cursor: Cursor) -> None:
-        n = self.num_npus
-        compute_at = np.full(n, -1, np.int32)
+    def _emit(self, fill: bool, columns: _Columns, cursor: _Cursor) -> None:
+        out = (tuple(columns), tuple(cursor))
+        compute_at = np.full(self.num_npus, -1, np.int32)
         for name, view, order, size, tag in self.steps:
-            m = view.messages
-            chain = np.full((int(m.key.max(initial=0)) + 1, max(self.window, 1), 2), -1, np.int32)
-            recv_at = np.full(len(m.near), -1, np.int32)
+            messages, count = tuple(view.messages), len(view.messages.near)
+            links = int(view.messages.key.max(initial=0)) + 1
+            recv_at = np.full(count, -1, np.int32)
             if name == "dispatch":
-                send_at = np.full(len(m.near), -1, np.int32)
-                followed = np.zeros((len(m.near), 2), np.uint8)
-                emit_dispatch(
-                    fill, m, order, size, tag, self.window, chain, send_at, recv_at, followed, columns, cursor
-                )
+                placed = (np.full(count, -1, np.int32), recv_at, np.zeros((count, 2), np.uint8))
+                emit_dispatch(fill, messages, order, size, tag, self.window, links, placed, *out)
                 if self.gated >= 0:
-                    emit_compute(
-                        fill, m, self.gated == 1, self.compute, send_at, recv_at, followed, compute_at,
-                        columns, cursor,
-                    )  # fmt: skip
+                    emit_compute(fill, messages, self.gated == 1, self.compute, placed, compute_at, *out)
             else:
                 table = self._reduce_table(view, size)
                 gate = self.gated if compute_at[0] >= 0 else -1
                 bad = emit_combine(
-                    fill, m, order, size, tag, self.window, table, chain, recv_at, compute_at, gate,
-                    columns, cursor,
-                )  # fmt: skip
+                    fill,
+                    messages,
+                    order,
+                    size,
+                    tag,
+                    self.window,
+                    links,
+                    table,
+                    gate,
+                    recv_at,
+                    compute_at,
+                    *out,
+                )
                 if bad >= 0:
                     raise TraceError(f"lowering: combine message {bad} starts before its inputs have arrived")
 
@@ -200,7 +235,7 @@ class _Program:
         return _trace(np.append(cursor.start, len(columns.kind)), columns)
 
 
-def _trace(rank_ptr: NDArray[np.int64], columns: Columns) -> Trace:
+def _trace(rank_ptr: NDArray[np.int64], columns: _Columns) -> Trace:
     count = np.diff(rank_ptr)
     node_id = np.arange(1, len(columns.kind) + 1, dtype=np.int64) - np.repeat(rank_ptr[:-1], count)
     none = np.zeros(0, np.int64)
@@ -217,7 +252,7 @@ def _workload(durations: list[NDArray[np.int64] | None], num_npus: int) -> Trace
     amount = np.stack([np.ones(num_npus, np.int64) if d is None else d for d in durations], axis=1)
     peer = np.where(kind == COLL, ALL_TO_ALL, -1).astype(np.int32)
     has_dep = np.tile(np.arange(steps) > 0, num_npus)
-    columns = Columns(
+    columns = _Columns(
         np.tile(kind, num_npus),
         np.tile(peer, num_npus),
         np.zeros(steps * num_npus, np.int32),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,11 +25,19 @@ from moxtrace.errors import MoxtraceError, TraceError
 from moxtrace.rundir import Run
 from moxtrace.topology import Topology
 from moxtrace.verify import kernels
-from moxtrace.verify.kernels import Nodes, Rows, Sends
 
 __all__ = ["Verification", "verify_run"]
 
 SHOWN = 5  # faults of one kind that are spelled out
+
+
+class _Sends(NamedTuple):
+    """Messages of one phase, sorted by row; those of row ``t`` are ``ptr[t] : ptr[t + 1]``."""
+
+    ptr: NDArray[np.int64]
+    src: NDArray[np.int32]
+    dst: NDArray[np.int32]
+    node: NDArray[np.int64]  # the SEND, as a global index into the trace
 
 
 @dataclass(frozen=True)
@@ -64,14 +73,14 @@ def _wording(phase: str, code: int, row: str, npu: str, node: str) -> str:
     )
 
 
-def _sends(trace: Trace, nodes: NDArray[np.int64], tag_base: int, rows: int) -> Sends:
+def _sends(trace: Trace, nodes: NDArray[np.int64], tag_base: int, rows: int) -> _Sends:
     """The SENDs among ``nodes``, grouped by the row that their tag names."""
     row = trace.tag[nodes].astype(np.int64) - tag_base
     order = np.argsort(row, kind="stable")
     nodes = nodes[order]
     rank = np.searchsorted(trace.rank_ptr, nodes, side="right") - 1
     ptr = np.searchsorted(row[order], np.arange(rows + 1))
-    return Sends(ptr.astype(np.int64), rank.astype(np.int32), trace.peer[nodes], nodes)
+    return _Sends(ptr.astype(np.int64), rank.astype(np.int32), trace.peer[nodes], nodes)
 
 
 def _node_name(trace: Trace, node: int) -> str:
@@ -94,11 +103,11 @@ class _Layer:
         self._sizes(phase, trace, mine, facts["message_bytes"])
         self._links(phase, trace, mine)
         sends = _sends(trace, mine, base, rows)
-        nodes = Nodes(trace.kind, trace.tag, trace.rank_ptr[:-1].copy(), trace.dep_ptr, trace.dep)
+        nodes = (trace.kind, trace.tag, trace.rank_ptr[:-1].copy(), trace.dep_ptr, trace.dep)
         kernel = kernels.check_dispatch if phase == "dispatch" else kernels.check_combine
         faults = np.empty((SHOWN, 4), np.int64)
-        demand = Rows(self.demand.source, self.demand.dest_ptr, self.demand.dest)
-        found = kernel(demand, sends, nodes, base, n, faults)
+        demand = (self.demand.source, self.demand.dest_ptr, self.demand.dest)
+        found = kernel(demand, tuple(sends), nodes, base, n, faults)
         for code, row, npu, node in faults[:found].tolist():
             name = f"token {self.demand.token[row]} of NPU {self.demand.source[row]} (tag {base + row})"
             at = _node_name(trace, node) if node >= 0 else ""
