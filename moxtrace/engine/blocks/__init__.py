@@ -1,5 +1,5 @@
 """Simulation of an MoE block transfer by transfer, without traces."""
 
-from moxtrace.engine.blocks.simulate import simulate_block
+from moxtrace.engine.blocks.simulation import simulate_block
 
 __all__ = ["simulate_block"]

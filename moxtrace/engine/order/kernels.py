@@ -154,8 +154,8 @@ def insertion_order(ids, dep_ptr, dep, order):
                 count += 1
         walk = np.empty(count, np.int32)
         hash_order(ids[parents[:count]], 1, walk)
-        for i in walk:
-            parent = parents[i]
+        for k in range(count):
+            parent = parents[walk[k]]
             if not entered[parent]:
                 entered[parent] = True
                 order[filled] = parent

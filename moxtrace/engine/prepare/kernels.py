@@ -151,14 +151,22 @@ def _same(a, b, tag, amount):
 
 
 @allocating
-def _in_step(sends, recvs, tag, amount):
-    """Whether the k-th send and the k-th receive have one tag and size, and tags ascend."""
+def _in_step(sends, recvs, tag, amount, stamp, pair):
+    """Whether the k-th send and the k-th receive have one tag and size, and no tag comes twice.
+
+    ``stamp`` has an entry for every tag, or is empty: then ascending tags alone are known not to repeat.
+    """
     if len(sends) != len(recvs):
         return False
     for k in range(len(sends)):
         if not _same(sends[k], recvs[k], tag, amount):
             return False
-        if k > 0 and tag[sends[k]] % MAX_TAG <= tag[sends[k - 1]] % MAX_TAG:
+        here = tag[sends[k]] % MAX_TAG
+        if len(stamp) > 0:
+            if stamp[here] == pair:
+                return False
+            stamp[here] = pair
+        elif k > 0 and here <= tag[sends[k - 1]] % MAX_TAG:
             return False
     return True
 
@@ -183,12 +191,14 @@ def match(code, peer, tag, amount, num_ranks, slot):
     recv_ptr, recv_order = _by_pair(code, peer, num_ranks, 2)
     slots = np.int64(0)
     repeated = False
+    most = np.max(tag)
+    stamp = np.full(most + 1 if most < 2 * len(tag) + 1024 else 0, -1, np.int32)
     for pair in range(num_ranks * num_ranks):
         sends = send_order[send_ptr[pair] : send_ptr[pair + 1]]
         recvs = recv_order[recv_ptr[pair] : recv_ptr[pair + 1]]
         if len(sends) == 0 and len(recvs) == 0:
             continue
-        if not _in_step(sends, recvs, tag, amount):
+        if not _in_step(sends, recvs, tag, amount, stamp, pair):
             _sort(sends, tag, amount)
             _sort(recvs, tag, amount)
         for k in range(max(len(sends), len(recvs))):

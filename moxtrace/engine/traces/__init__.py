@@ -1,5 +1,5 @@
 """Simulation of execution traces."""
 
-from moxtrace.engine.traces.simulate import simulate
+from moxtrace.engine.traces.simulation import simulate
 
 __all__ = ["simulate"]

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from moxtrace.chakra.trace import COLL, COMP, NODE_TYPE_NAMES, RECV, SEND, Trace
-from moxtrace.engine.traces.kernels import FINISHED, POSTED
+from moxtrace.engine.traces.kernels import FINISHED, POSTED, RUNNING
 
 __all__ = ["Names", "explain_node", "explain_stuck", "explain_unmatched"]
 
 MAX_TAG = 500_000_000
-WAYS = 6  # steps of a chain of waiting nodes that are told
+WAYS = 8  # steps of a chain of waiting nodes that are told
 
 
 class Names:
@@ -157,10 +157,8 @@ def _waits_for(names: Names, state: Any, node: int) -> int:
         running = unit[state.wait[unit] != FINISHED]
         if len(running) and state.parent[part * trace.num_ranks + rank] == node:
             return int(running[0])
-    own = range(start, int(trace.rank_ptr[rank + 1]))  # free, but the rank's resource is taken
-    same = [
-        i for i in own if (trace.kind[i] == COMP) == (trace.kind[index] == COMP) and trace.kind[i] != RECV
-    ]
+    blocker = range(start, int(trace.rank_ptr[rank + 1]))  # free, but the rank's resource is taken
+    comp = trace.kind[index] == COMP
     return next(
-        (i for i in same if i != node and state.wait[i] not in (FINISHED, 0) and state.wait[i] < 0), -1
+        (i for i in blocker if i != node and state.wait[i] == RUNNING and (trace.kind[i] == COMP) == comp), -1
     )

@@ -28,7 +28,7 @@ from moxtrace.engine.kernels import (
 )
 from moxtrace.engine.order.kernels import hash_order
 
-__all__ = ["ARRIVED", "FINISHED", "POSTED", "Program", "Run", "fire", "run"]
+__all__ = ["FINISHED", "POSTED", "RUNNING", "Program", "Run", "fire", "run"]
 
 COMP, SEND, RECV, COLL = 0, 1, 2, 3
 NONE = -1
@@ -63,9 +63,7 @@ class Run(NamedTuple):
     left: NDArray[np.int32]  # unfinished nodes of a unit
     buckets: NDArray[np.int64]  # of a unit's set of free nodes
     parent: NDArray[np.int32]  # COLL node that a collective's unit runs for
-    ready: NDArray[
-        np.int32
-    ]  # per rank: a heap of free SEND and COLL nodes, and from the right end one of COMP
+    ready: NDArray[np.int32]  # per rank a heap of free SEND and COLL nodes; from the right end one of COMP
     rank_state: NDArray[np.int64]  # shape (ranks, 5), see below
     node_start: NDArray[np.int64]
     node_finish: NDArray[np.int64]

@@ -103,8 +103,8 @@ def simulate_block(
     lost = total - int(state.started.sum())
     if lost or (state.compute_done < 0).any():
         raise SimulationError(
-            f"block: {lost} of {total} transfers never started; parents must form a forest whose roots are at "
-            "the rows' sources"
+            f"block: {lost} of {total} transfers never started; parents must form a forest whose roots are "
+            "at the rows' sources"
         )
     if progress is not None:
         progress(total, total)
