@@ -247,7 +247,7 @@ def refine_bisection(ptr, nbr, weight, side):
             _flip(ptr, nbr, weight, side, gain, pick)
             if k % 2 == 1 and total > best:
                 best, kept = total, k + 1
-        for k in range(0):
+        for k in range(kept, 2 * pairs):
             side[moved[k]] = 1 - side[moved[k]]
         if kept == 0:
             return
