@@ -331,6 +331,33 @@ def test_bisection_takes_the_thinner_direction():
     assert not graph.is_symmetric
 
 
+@pytest.mark.parametrize("side", [[0, 1], [1, 0]])
+def test_both_directions_of_one_halving_count(monkeypatch, side):
+    monkeypatch.setattr(metrics, "_starts", lambda n, distance: [np.array(side)])
+    src, dst = np.array([[0, 1], [1, 0]], np.int32)
+    for rates in ([400.0, 25.0], [25.0, 400.0]):
+        assert metrics.bisection_gbps(Topology("graph", 2, src, dst, np.array(rates), 500.0, 1)) == 25
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_bisection_of_small_random_graphs_is_the_thinnest(seed):
+    graph = build("random-regular", 12, degree=4, seed=seed)
+    assert metrics.bisection_gbps(graph) == reference.bisection_gbps(graph)
+
+
+@given(graphs(), st.randoms(use_true_random=False))
+@settings(deadline=None, max_examples=40)
+def test_refining_never_widens_the_cut_and_keeps_the_sizes(graph, random):
+    ptr, nbr, weight = metrics._undirected(graph)
+    side = np.arange(graph.num_npus) % 2
+    random.shuffle(side)
+    near = np.repeat(np.arange(graph.num_npus), np.diff(ptr))
+    before, ones = weight[side[near] != side[nbr]].sum(), side.sum()
+    kernels.refine_bisection(ptr, nbr, weight, side)
+    assert side.sum() == ones
+    assert weight[side[near] != side[nbr]].sum() <= before + 1e-6
+
+
 @settings(deadline=None, max_examples=20)
 @given(graphs(max_npus=7))
 def test_bisection_of_a_switch_is_exact(graph):
