@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,9 @@ __all__ = ["generate", "window_that_keeps_busy"]
 
 Progress = Callable[[str, int, int], None]
 
+# names of the workload's nodes, by barrier and node id
+WORKLOAD_NAMES = {"phase": {1: "dispatch", 2: "experts", 3: "combine"}, "tokens": {1: "block"}}
+
 
 def _orders(
     scenario: Scenario, block: Block, summary: dict[str, Any]
@@ -39,7 +43,7 @@ def _orders(
     trace, network = scenario.config.trace, scenario.topology
     source = scenario.demand.source
     if trace.order == "token":
-        rows = scenario.demand.unicast().source if block.dispatch.num_trees != len(source) else source
+        rows = scenario.demand.unicast().source if scenario.sends_copies else source
         return token_order(block.dispatch, rows), token_order(block.combine, rows)
     scale = cycles_per_ns(trace.time_scale)
     result = simulate_block(
@@ -147,6 +151,61 @@ def generate(
     return summary
 
 
+def _write_traces(
+    folder: Path,
+    scenario: Scenario,
+    block: Block,
+    orders: tuple[NDArray[np.integer], NDArray[np.integer]],
+    window: int,
+    tell: Progress,
+) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]], dict[int, str]]:
+    """Write every file set; returns the facts of the files, of the sets, and what implements which node."""
+    options = scenario.config.trace
+    files: dict[str, dict[str, Any]] = {}
+    sets: dict[str, dict[str, Any]] = {}
+    collectives: dict[int, str] = {}
+    (folder / TRACES).mkdir()
+    for name, node_id, trace in traces_of(block, *orders, options, window):
+        step = partial(tell, f"{name} traces")
+        is_chain = name == "workload" and options.form == "collective"
+        node_names = WORKLOAD_NAMES[options.barrier] if is_chain else None
+        for file in writer.write(trace, folder / TRACES / name, node_names=node_names, progress=step):
+            facts = {"bytes": file.bytes, "sha256": file.sha256, "nodes": file.nodes}
+            files[f"{TRACES}/{file.name}"] = facts
+        sets[name] = {"nodes": trace.num_nodes, "phases": _phases_in(name, options.form)}
+        if node_id:
+            collectives[node_id] = name
+    return files, sets, collectives
+
+
+def _facts(scenario: Scenario, block: Block, window: int, sets: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """What the manifest says besides the files."""
+    options, why_not = scenario.config.trace, cannot_express(scenario.topology)
+    first_tags = (0, block.dispatch.num_trees)
+    return {
+        "moxtrace": __version__,
+        "npus": scenario.topology.num_npus,
+        "time_scale": options.time_scale,
+        "form": options.form,
+        "barrier": options.barrier,
+        "window": window,
+        "rows": "copies" if scenario.sends_copies else "tokens",
+        "astra_sim": f"the topology {why_not}" if why_not else "expressible",
+        "compute_ns": block.compute_ns.tolist(),
+        "traces": sets,
+        "phases": {
+            phase.name: {
+                "first_tag": first_tag,
+                "trees": phase.num_trees,
+                "messages": phase.num_transfers,
+                "message_bytes": phase.size_bytes,
+            }
+            for phase, first_tag in zip((block.dispatch, block.combine), first_tags, strict=True)
+        },
+        "inputs": scenario.inputs,
+    }
+
+
 def _write_run(
     folder: Path,
     target: Path,
@@ -158,20 +217,7 @@ def _write_run(
 ) -> None:
     options, network = scenario.config.trace, scenario.topology
     window = window_that_keeps_busy(block, options.effective_window)
-    (folder / TRACES).mkdir()
-    known, traces, collectives = {}, {}, {}
-    for name, node_id, trace in traces_of(block, *orders, options, window):
-        records = writer.write(
-            trace,
-            folder / TRACES / name,
-            progress=lambda done, total, name=name: tell(f"{name} traces", done, total),
-        )
-        for record in records:
-            facts = {"bytes": record.bytes, "sha256": record.sha256, "nodes": record.nodes}
-            known[f"{TRACES}/{record.name}"] = facts
-        traces[name] = {"nodes": trace.num_nodes, "phases": _phases_in(name, options.form)}
-        if node_id:
-            collectives[node_id] = name
+    files, sets, collectives = _write_traces(folder, scenario, block, orders, window, tell)
     description = f"{network.num_npus} NPUs, {network.kind}, {summary['policy']}"
     write_inputs(folder, network, collectives, options.time_scale, description)
     topology.write(network, folder / "topology.json")
@@ -180,30 +226,7 @@ def _write_run(
     write_json(folder / "summary.json", summary)
     resolved = config.dump(scenario.config, target.resolve())
     (folder / "config.resolved.yaml").write_text(resolved, encoding="utf-8")
-    why_not = cannot_express(network)
-    facts = {
-        "moxtrace": __version__,
-        "npus": network.num_npus,
-        "time_scale": options.time_scale,
-        "form": options.form,
-        "barrier": options.barrier,
-        "window": window,
-        "rows": "copies" if block.dispatch.num_trees != scenario.demand.num_tokens else "tokens",
-        "astra_sim": f"the topology {why_not}" if why_not else "expressible",
-        "compute_ns": block.compute_ns.tolist(),
-        "traces": traces,
-        "phases": {
-            phase.name: {
-                "first_tag": first,
-                "trees": phase.num_trees,
-                "messages": phase.num_transfers,
-                "message_bytes": phase.size_bytes,
-            }
-            for phase, first in ((block.dispatch, 0), (block.combine, block.dispatch.num_trees))
-        },
-        "inputs": scenario.inputs,
-    }
-    write_manifest(folder, facts, known)
+    write_manifest(folder, _facts(scenario, block, window, sets), files)
 
 
 def _phases_in(name: str, form: str) -> list[str]:

@@ -64,6 +64,11 @@ class Scenario:
     inputs: dict[str, str]
 
     @property
+    def sends_copies(self) -> bool:
+        """Whether the policy routes one row per copy instead of one per token."""
+        return self.config.routing.policy in routing.UNICAST_POLICIES
+
+    @property
     def dispatch_bytes(self) -> int:
         """Bytes of a token in dispatch."""
         return message_bytes(self.model.dispatch_dim, self.config.traffic.dispatch_dtype)

@@ -35,7 +35,7 @@ def schema() -> ModuleType:
             "verify --chakra: mlcommons/chakra does not fit the installed protobuf: "
             f"{str(error).splitlines()[0]}"
         ) from None
-    return et_def_pb2  # type: ignore[no-any-return]
+    return et_def_pb2
 
 
 def _frames(data: bytes) -> list[bytes]:

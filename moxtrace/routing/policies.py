@@ -24,12 +24,12 @@ from moxtrace.routing.kernels import hop_distances, route_paths, route_trees
 from moxtrace.topology.graph import Topology
 from moxtrace.transfers import Phase
 
-__all__ = ["POLICIES", "WEIGHTED_POLICIES", "route"]
+__all__ = ["POLICIES", "UNICAST_POLICIES", "WEIGHTED_POLICIES", "route"]
 
 POLICIES = ("min-hop", "tree", "mox-paper", "switch")
 WEIGHTED_POLICIES = ("mox-paper",)
 
-_UNICAST = ("min-hop", "switch")
+UNICAST_POLICIES = ("min-hop", "switch")
 _ROWS_PER_RUN = 4096
 _MOST_THREADS = 8
 _MOST_TRANSFERS = 2**31 - 1
@@ -115,7 +115,7 @@ def route(
     hops = hop_distances(topology.in_ptr, topology.in_link, topology.src, topology.num_npus)
     graph = (topology.src, topology.dst, topology.out_ptr, topology.in_ptr, topology.in_link, hops)
     kernel = partial(route_trees, graph, inverse_weight)
-    if policy in _UNICAST:
+    if policy in UNICAST_POLICIES:
         demand = demand.unicast()
         kernel = partial(route_paths, graph)
     pieces = _route_runs(kernel, demand, progress, threads or _default_threads())
@@ -131,7 +131,7 @@ def _inverse_weight(topology: Topology, policy: str, weights: ArrayLike | None) 
             f"routing policy switch: topology {topology.kind} has no switch; use topology kind switch, "
             "or another policy"
         )
-    if policy not in _UNICAST and topology.has_switch:
+    if policy not in UNICAST_POLICIES and topology.has_switch:
         raise RoutingError(
             f"routing policy {policy}: the hub of topology {topology.kind} is no NPU and copies no tokens; "
             "use policy switch there"
