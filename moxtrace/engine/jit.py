@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -14,11 +16,28 @@ __all__ = ["allocating", "kernel"]
 _CAN_CHOOSE = hasattr(DefaultOptions, "_nrt")
 
 
-def _compiled(counting: bool) -> Callable[[Callable[..., Any]], Any]:
+def _fingerprint() -> str:
+    """SHA-256 of all kernels of the engine."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("**/kernels.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+_KERNELS = _fingerprint()
+
+
+def _compiled(function: Callable[..., Any], counting: bool) -> Any:
     options: dict[str, Any] = {"cache": True, "nogil": True}
     if _CAN_CHOOSE:
         options["_nrt"] = counting
-    return numba.njit(**options)
+    dispatcher: Any = numba.njit(**options)(function)
+    # numba takes a cached kernel for fresh as long as its own file is unchanged, though what it calls in
+    # another file is compiled into it: after an update it would run the old code
+    kept: Any = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
+    if hasattr(kept, "_source_stamp"):
+        kept._source_stamp = (kept._source_stamp, _KERNELS)
+    return dispatcher
 
 
 def kernel(function: Callable[..., Any]) -> Any:
@@ -27,9 +46,9 @@ def kernel(function: Callable[..., Any]) -> Any:
     numba's run-time counts references to every array of a named tuple at each call, with atomic operations:
     nine tenths of the event loop's time.  A kernel whose arrays all belong to its caller needs no counting.
     """
-    return _compiled(counting=False)(function)
+    return _compiled(function, counting=False)
 
 
 def allocating(function: Callable[..., Any]) -> Any:
     """Compile a function that makes arrays, also where a :func:`kernel` calls it."""
-    return _compiled(counting=True)(function)
+    return _compiled(function, counting=True)
