@@ -28,7 +28,7 @@ from moxtrace.engine.kernels import (
     take,
 )
 
-__all__ = ["Block", "Progress", "children_lists", "fire", "inputs_of", "own_lists", "participants", "run"]
+__all__ = ["Block", "Progress", "children_lists", "inputs_of", "own_lists", "participants", "run"]
 
 NONE = -1
 TOTAL = 16  # ``inputs`` holds how many inputs there are above these bits, and how many are missing below
@@ -276,7 +276,7 @@ def _computed_late(b, s, wires, links, heap, clock, rank):
 
 
 @kernel
-def fire(b, s, wires, links, heap, clock):
+def _fire(b, s, wires, links, heap, clock):
     """Start the block at time 0: rank by rank what its sources send, or compute where nothing is awaited."""
     rank = np.int64(0)
     n = b.num_ranks
@@ -312,7 +312,9 @@ def _timer_done(b, s, wires, links, heap, clock, rank, item):
 
 @kernel
 def run(b, s, wires, links, heap, clock, limit):
-    """Process up to ``limit`` events; returns how many more are scheduled."""
+    """Process up to ``limit`` events, after the start of the block; returns how many more are scheduled."""
+    if clock[CURRENT] < 0:
+        _fire(b, s, wires, links, heap, clock)
     first = len(b.d_link)
     for _ in range(limit):
         if clock[SIZE] == 0:

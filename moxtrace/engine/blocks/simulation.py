@@ -17,7 +17,6 @@ from moxtrace.engine.blocks.kernels import (
     Block,
     Progress,
     children_lists,
-    fire,
     inputs_of,
     own_lists,
     participants,
@@ -96,7 +95,6 @@ def simulate_block(
     clock = np.zeros(CLOCK_ENTRIES, np.int64)
     clock[CURRENT] = -1
     total = len(block.d_link) + len(block.c_link)
-    fire(block, state, wires, links, heap, clock)
     while run(block, state, wires, links, heap, clock, SLICE):
         if progress is not None:
             progress(int(state.started.sum()), total)

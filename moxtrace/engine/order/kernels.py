@@ -119,7 +119,7 @@ def children_order(child_ptr, child, keys, first, stop):
             for i in range(count):
                 ids[i] = keys[own[i]]
         order = np.empty(count, np.int32)
-        hash_order(ids, 1, order)
+        hash_order(ids, np.int64(1), order)
         for i in range(count):
             child[low + i] = own[order[i]]
 
@@ -153,7 +153,7 @@ def insertion_order(ids, dep_ptr, dep, order):
                 parents[count] = own[i]
                 count += 1
         walk = np.empty(count, np.int32)
-        hash_order(ids[parents[:count]], 1, walk)
+        hash_order(ids[parents[:count]], np.int64(1), walk)
         for k in range(count):
             parent = parents[walk[k]]
             if not entered[parent]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from moxtrace.engine.jit import allocating, kernel
 from moxtrace.engine.kernels import (
     ARRIVE,
+    CURRENT,
     FREE,
     LATER,
     NOW,
@@ -28,7 +29,7 @@ from moxtrace.engine.kernels import (
 )
 from moxtrace.engine.order.kernels import hash_order
 
-__all__ = ["FINISHED", "POSTED", "RUNNING", "Program", "Run", "fire", "run"]
+__all__ = ["FINISHED", "POSTED", "RUNNING", "Program", "Run", "run"]
 
 COMP, SEND, RECV, COLL = 0, 1, 2, 3
 NONE = -1
@@ -144,7 +145,7 @@ def _roots(key, entry, by_id, wait, first, stop, roots):
         entered = np.arange(first, stop)
         if len(entry) > 1:
             entered = first + entry[first:stop].astype(np.int64)
-        hash_order(key[entered] if len(key) > 1 else entered, 1, walk)
+        hash_order(key[entered] if len(key) > 1 else entered, np.int64(1), walk)
         if len(entry) > 1:
             walk = entry[first:stop][walk]
     count = 0
@@ -185,7 +186,7 @@ def _start_collective(p, r, wires, links, heap, clock, rank, node):
 @kernel
 def _free_successors(p, r, node, out):
     """Write the successors that wait for ``node`` alone to ``out``; returns their number."""
-    count = 0
+    count = np.int64(0)
     for k in range(p.child_ptr[node], p.child_ptr[node + 1]):
         c = p.child[k]
         r.wait[c] -= 1
@@ -256,7 +257,7 @@ def _issue_work(p, r, wires, links, heap, clock, rank, node, deferring):
         _issue(p, r, wires, links, heap, clock, rank, node)
         return
     r.wait[node] = RUNNING
-    if deferring:  # the finished collective's stream leaves its queue only after this pass
+    if deferring > 0:  # the finished collective's stream leaves its queue only after this pass
         r.rank_state[rank, DEFERRED] = node
     else:
         _start_collective(p, r, wires, links, heap, clock, rank, node)
@@ -318,7 +319,7 @@ def _complete_work(p, r, wires, links, heap, clock, rank, node):
     elif kind != RECV:
         r.rank_state[rank, COMM_BUSY] = 0
     count = _free_successors(p, r, node, r.freed)
-    _pass(p, r, wires, links, heap, clock, rank, count, kind == COLL)
+    _pass(p, r, wires, links, heap, clock, rank, count, np.int64(kind == COLL))
     if kind == COLL and r.rank_state[rank, DEFERRED] != NONE:
         following = r.rank_state[rank, DEFERRED]
         r.rank_state[rank, DEFERRED] = NONE
@@ -364,20 +365,22 @@ def _arrive(p, r, wires, links, heap, clock, node, link):
 
 
 @kernel
-def fire(p, r, wires, links, heap, clock):
+def _fire(p, r, wires, links, heap, clock):
     """Start every rank at time 0, in order."""
     for rank in range(p.num_ranks):
-        count = 0
+        count = np.int64(0)
         for node in range(p.unit_ptr[rank], p.unit_ptr[rank + 1]):
             if r.wait[node] == 0:
                 r.freed[count] = node
                 count += 1
-        _pass(p, r, wires, links, heap, clock, rank, count, False)
+        _pass(p, r, wires, links, heap, clock, rank, count, np.int64(0))
 
 
 @kernel
 def run(p, r, wires, links, heap, clock, limit):
-    """Process up to ``limit`` events; returns how many more are scheduled."""
+    """Process up to ``limit`` events, after the start of all ranks; returns how many more are scheduled."""
+    if clock[CURRENT] < 0:
+        _fire(p, r, wires, links, heap, clock)
     for _ in range(limit):
         if clock[SIZE] == 0:
             break

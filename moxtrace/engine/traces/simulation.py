@@ -30,7 +30,7 @@ from moxtrace.engine.prepare.kernels import (
 )
 from moxtrace.engine.result import ComputeModel, LinkUse, TraceResult
 from moxtrace.engine.traces.diagnose import Names, explain_node, explain_stuck, explain_unmatched
-from moxtrace.engine.traces.kernels import Program, Run, fire, run
+from moxtrace.engine.traces.kernels import Program, Run, run
 from moxtrace.errors import SimulationError
 
 __all__ = ["simulate"]
@@ -99,7 +99,6 @@ def simulate(
     heap = np.empty((len(code) + len(links.armed) + 1, 3), np.int64)  # untouched pages cost nothing
     clock = np.zeros(CLOCK_ENTRIES, np.int64)
     clock[CURRENT] = -1
-    fire(program, state, wires, links, heap, clock)
     while run(program, state, wires, links, heap, clock, SLICE):
         if progress is not None:
             progress(len(code) - int(state.left.sum()), len(code))
