@@ -216,7 +216,7 @@ def write_vs_protobuf(trace: Trace) -> Row:
 
 
 def write_vs_disk(trace: Trace) -> Iterator[Row]:
-    """Against the same bytes written from memory to the same folder, with and without waiting for the disk."""
+    """Against the same bytes written from memory, with and without waiting for the disk."""
     with tempfile.TemporaryDirectory(dir=ROOT) as folder:
         ours, raw = Path(folder) / "ours", Path(folder) / "raw"
         ours.mkdir()

@@ -75,6 +75,26 @@ def print_table(
         click.echo(caption)
 
 
+def _announce_compilation() -> None:
+    """Say once on stderr that kernels are being compiled, if any is: it takes a while, and only once."""
+    from numba.core import event
+
+    class Announcer(event.Listener):
+        said = False
+
+        def on_start(self, _: object) -> None:
+            if not self.said:
+                Announcer.said = True
+                click.echo(
+                    "moxtrace: compiling kernels, once per installation (up to a minute) ...", err=True
+                )
+
+        def on_end(self, _: object) -> None:
+            pass
+
+    event.register("numba:compile", Announcer())
+
+
 @contextmanager
 def progress(label: str) -> Iterator[Callable[..., None]]:
     """Show a progress bar on stderr while the body runs, if stderr is a terminal.
@@ -82,7 +102,10 @@ def progress(label: str) -> Iterator[Callable[..., None]]:
     Yields a function ``update(done, total, label=...)``; it does nothing where there is no terminal.
     """
     ctx = click.get_current_context(silent=True)
-    if not sys.stderr.isatty() or (ctx is not None and ctx.meta.get("quiet")):
+    quiet = ctx is not None and ctx.meta.get("quiet")
+    if not quiet:
+        _announce_compilation()
+    if quiet or not sys.stderr.isatty():
         yield lambda done, total, label=label: None
         return
     from rich.console import Console
