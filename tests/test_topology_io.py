@@ -1,6 +1,7 @@
 """Topology files: round trips, other people's files, and one clear line for every broken one."""
 
 import json
+import warnings
 
 import networkx as nx
 import numpy as np
@@ -26,6 +27,15 @@ def csv(tmp_path, text):
     path = tmp_path / "net.csv"
     path.write_text(text)
     return path
+
+
+def node_link(graph, key):
+    """What networkx writes, with the list of edges called `key`, whichever way this version has it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        data = nx.node_link_data(graph)
+    edges = data.pop("edges", None) or data.pop("links")
+    return data | {key: edges}
 
 
 def complaint(path, **options):
@@ -86,12 +96,40 @@ def test_the_written_csv(tmp_path):
     )
 
 
+def test_the_written_graphml_and_json(tmp_path):
+    """Written by networkx, whose every version since 3.2 must give these bytes."""
+    ring = ideal_switch_of(build("ring", 2, link_gbps=12.5))
+    write(ring, tmp_path / "net.graphml")
+    lines = (tmp_path / "net.graphml").read_text().splitlines()
+    assert [line.strip() for line in lines[1:11]] == [
+        '<key id="lanes" for="edge" attr.name="lanes" attr.type="long" />',
+        '<key id="latency_ns" for="edge" attr.name="latency_ns" attr.type="double" />',
+        '<key id="gbps" for="edge" attr.name="gbps" attr.type="double" />',
+        '<key id="switch" for="node" attr.name="switch" attr.type="boolean" />',
+        '<graph edgedefault="directed">',
+        '<node id="0" />',
+        '<node id="1" />',
+        '<node id="2">',
+        '<data key="switch">True</data>',
+        "</node>",
+    ]
+    write(ring, tmp_path / "net.json")
+    text = " ".join((tmp_path / "net.json").read_text().split())
+    start = '{ "directed": true, "multigraph": false, "graph": {}, "nodes": [ '
+    nodes = '{ "id": 0 }, { "id": 1 }, { "switch": true, "id": 2 } ], "edges": [ '
+    assert text.startswith(start + nodes + '{ "gbps": ')
+    assert text.endswith('"source": 2, "target": 1 } ] }')
+
+
 def test_networkx_reads_what_is_written(tmp_path):
     graph = build("torus", 6, dims=[2, 3], link_gbps=12.5)
     write(graph, tmp_path / "net.graphml")
     write(graph, tmp_path / "net.json")
     theirs = nx.read_graphml(tmp_path / "net.graphml", node_type=int)
-    other = nx.node_link_graph(json.loads((tmp_path / "net.json").read_text()), edges="edges")
+    data = json.loads((tmp_path / "net.json").read_text())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        other = nx.node_link_graph(data | {"links": data["edges"]})
     for found in (theirs, other):
         assert found.is_directed()
         assert sorted(found.edges) == list(zip(graph.src.tolist(), graph.dst.tolist(), strict=True))
@@ -161,7 +199,7 @@ def test_undirected_files_give_links_both_ways(tmp_path):
     theirs.add_edge("x", "y", gbps=40.0)
     theirs.add_edge("y", "z", bandwidth_gbps=10, latency_ns=3.5, lanes=2)
     nx.write_graphml(theirs, tmp_path / "net.graphml")
-    data = nx.node_link_data(theirs, edges="links")
+    data = node_link(theirs, "links")
     (tmp_path / "net.json").write_text(json.dumps(data))
     for ending in (".graphml", ".json"):
         graph = read(tmp_path / f"net{ending}", latency_ns=1)
@@ -178,10 +216,27 @@ def test_undirected_files_give_links_both_ways(tmp_path):
         assert graph.is_symmetric
 
 
+@pytest.mark.parametrize("key", ["edges", "links"])
+@pytest.mark.parametrize("multigraph", [True, False])
+def test_parallel_edges_all_count(tmp_path, key, multigraph):
+    edge = {"source": 0, "target": 1, "gbps": 5, "key": 7}
+    data = {"multigraph": multigraph, "nodes": [{"id": 0}, {"id": 1}], key: [edge, edge]}
+    (tmp_path / "net.json").write_text(json.dumps(data))
+    (tmp_path / "net.graphml").write_text(
+        '<graphml><graph edgedefault="undirected"><node id="0"/><node id="1"/>'
+        '<edge id="7" source="0" target="1"/><edge id="7" source="1" target="0"/></graph></graphml>'
+    )
+    for ending in (".json", ".graphml"):
+        graph = read(tmp_path / f"net{ending}", link_gbps=5)
+        assert graph.src.tolist() == [0, 1]
+        assert graph.bandwidth_gbps.tolist() == [5, 5]
+        assert graph.lanes.tolist() == [2, 2]
+
+
 def test_networkx_graphs_by_number(tmp_path):
     theirs = nx.random_regular_graph(4, 12, seed=3)
     nx.write_graphml(theirs, tmp_path / "net.graphml")
-    (tmp_path / "net.json").write_text(json.dumps(nx.node_link_data(theirs, edges="edges")))
+    (tmp_path / "net.json").write_text(json.dumps(node_link(theirs, "edges")))
     expected = sorted([*theirs.edges, *((v, u) for u, v in theirs.edges)])
     for ending in (".graphml", ".json"):
         graph = read(tmp_path / f"net{ending}")
@@ -201,6 +256,41 @@ def test_graphml_defaults_and_mixed_directions(tmp_path):
     graph = read(path)
     assert graph.bandwidth_gbps.tolist() == [50, 50]
     assert graph.lanes.tolist() == [2, 1]
+
+
+def test_graphml_defaults_of_every_element_and_empty_values(tmp_path):
+    path = tmp_path / "net.graphml"
+    path.write_text(
+        '<graphml xmlns="http://graphml.graphdrawing.org/xmlns">'
+        '<key id="latency_ns" attr.type="float"><default>7</default></key>'
+        '<key id="d1" for="all" attr.name="lanes" attr.type="int"><default>3</default></key>'
+        '<key id="d2" for="edge" attr.name="gbps" attr.type="double"/>'
+        '<key id="d3" for="node" attr.name="switch" attr.type="boolean"><default>false</default></key>'
+        '<graph edgedefault="undirected"><node id="s"><data key="d3">True</data><port name="p"/></node>'
+        '<node id="a"/><node id="b"/><edge source="a" target="s"><data key="d2"/></edge>'
+        '<edge source="s" target="b"><data key="d1">2</data></edge></graph></graphml>'
+    )
+    graph = read(path, link_gbps=9)
+    assert graph.kind == "switch"
+    assert graph.names == ("a", "b")
+    assert graph.src.tolist() == [0, 1, 2, 2]
+    assert graph.dst.tolist() == [2, 2, 0, 1]
+    assert set(graph.bandwidth_gbps) == {9}
+    assert set(graph.latency_ns) == {7}
+    assert graph.lanes.tolist() == [3, 2, 3, 2]
+
+
+def test_attributes_with_the_names_of_networkx_parameters(tmp_path):
+    odd = {"self": 1, "node_for_adding": 2, "u_for_edge": 3, "attr": 4, "key": 5}
+    nodes = [{"id": 0, **odd}, {"id": 1}]
+    read(json_file(tmp_path, nodes, [{"source": 0, "target": 1, **odd}], directed=False))
+    keys = "".join(f'<key id="{name}" for="all" attr.name="{name}"/>' for name in odd)
+    data = "".join(f'<data key="{name}">x</data>' for name in odd)
+    (tmp_path / "net.graphml").write_text(
+        f'<graphml>{keys}<graph edgedefault="undirected">{data}<node id="0">{data}</node><node id="1"/>'
+        f'<edge source="0" target="1">{data}</edge></graph></graphml>'
+    )
+    assert read(tmp_path / "net.graphml").num_links == 2
 
 
 def test_build_reads_the_users_graph(tmp_path):
@@ -377,8 +467,36 @@ def test_other_json(tmp_path, text, message):
         ),
         ("<graphml><graph><node/></graph></graphml>", "a node has no id"),
         ('<graphml><graph><edge source="a"/></graph></graphml>', "an edge has no source or no target"),
+        (
+            '<graphml><graph><node id="a"/><node id="b"/><node id="a"/><edge source="a" target="b"/>'
+            "</graph></graphml>",
+            "node a is listed twice",
+        ),
+        (
+            '<graphml><key id="d" for="edge" attr.name="gbps" attr.type="double"/><graph><node id="a"/>'
+            '<node id="b"/><edge source="a" target="b"><data key="d">fast</data></edge></graph></graphml>',
+            "link a -> b: gbps fast; expected a rate > 0, Gbit/s",
+        ),
+        (
+            '<graphml><graph><node id="a"/><node id="b"/><edge source="a" target="b"><data key="d">1</data>'
+            "</edge></graph></graphml>",
+            "networkx cannot read it as GraphML: Bad GraphML data: no key d",
+        ),
+        ("<graphml><graph/><graph/></graphml>", "holds 2 graphs; expected one"),
+        (
+            '<graphml><graph><node id="a"><graph><node id="b"/></graph></node></graph></graphml>',
+            "node a holds a graph of its own; expected all nodes in one graph",
+        ),
+        ("<graphml><graph><hyperedge/></graph></graphml>", "networkx cannot read it as GraphML: "),
     ],
 )
 def test_broken_graphml(tmp_path, text, message):
     (tmp_path / "net.graphml").write_text(text)
     assert message in complaint(tmp_path / "net.graphml")
+
+
+def test_entities_are_not_expanded(tmp_path):
+    lines = "".join(f'<!ENTITY e{i} "{f"&e{i - 1};" * 10}">' for i in range(1, 12))
+    text = f'<?xml version="1.0"?><!DOCTYPE x [<!ENTITY e0 "ha">{lines}]><graphml>&e11;</graphml>'
+    (tmp_path / "net.graphml").write_text(text)
+    assert "has a DOCTYPE, which could declare entities; remove it" in complaint(tmp_path / "net.graphml")

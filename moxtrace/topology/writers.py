@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from xml.sax.saxutils import quoteattr
+from typing import Any
 
 from moxtrace.errors import OutputError, TopologyError
 from moxtrace.topology.graph import Topology
@@ -67,10 +68,9 @@ def _labels(topology: Topology, allowed: Callable[[str], bool]) -> list[str]:
     return labels
 
 
-def _rows(topology: Topology, labels: list[str]) -> Iterator[tuple[str, str, int | float, int | float, int]]:
+def _links(topology: Topology) -> Iterator[tuple[int, int, float, float, int]]:
     columns = (topology.src, topology.dst, topology.bandwidth_gbps, topology.latency_ns, topology.lanes)
-    for src, dst, rate, latency, lanes in zip(*(c.tolist() for c in columns), strict=True):
-        yield labels[src], labels[dst], _plain(rate), _plain(latency), lanes
+    return zip(*(column.tolist() for column in columns), strict=True)
 
 
 def _plain(value: float) -> int | float:
@@ -95,44 +95,42 @@ def _csv(topology: Topology) -> str:
     if topology.has_switch:
         lines.append(f"# switch: {labels[-1]}")
     lines += [f"# links: {topology.num_links}", "src,dst,gbps,latency_ns,lanes"]
-    lines += [",".join(map(str, row)) for row in _rows(topology, labels)]
+    for src, dst, rate, latency, lanes in _links(topology):
+        lines.append(f"{labels[src]},{labels[dst]},{_plain(rate)},{_plain(latency)},{lanes}")
     return "\n".join(lines) + "\n"
+
+
+def _networkx(topology: Topology, labels: Sequence[int | str]) -> Any:
+    """The network as a directed networkx graph, nodes and links in order."""
+    import networkx as nx
+
+    graph = nx.DiGraph()
+    graph.add_nodes_from(labels[: topology.num_npus])
+    if topology.has_switch:
+        graph.add_node(labels[-1], switch=True)
+    for src, dst, rate, latency, lanes in _links(topology):
+        graph.add_edge(labels[src], labels[dst], gbps=rate, latency_ns=latency, lanes=lanes)
+    return graph
 
 
 def _json(topology: Topology) -> str:
+    import networkx as nx
+
     labels = _labels(topology, lambda name: True)
-    ids: dict[str, int | str] = {label: label if topology.names else i for i, label in enumerate(labels)}
-    nodes = [json.dumps({"id": ids[label]}) for label in labels]
-    if topology.has_switch:
-        nodes[-1] = json.dumps({"id": ids[labels[-1]], "switch": True})
-    edges = [
-        json.dumps({"source": ids[s], "target": ids[d], "gbps": g, "latency_ns": ns, "lanes": k})
-        for s, d, g, ns, k in _rows(topology, labels)
-    ]
-    lines = ['{"directed": true, "multigraph": false, "graph": {},', ' "nodes": [']
-    lines += ["  " + ",\n  ".join(nodes) + "],", ' "edges": [', "  " + ",\n  ".join(edges) + "]}"]
-    return "\n".join(lines) + "\n"
+    graph = _networkx(topology, labels if topology.names else range(topology.num_nodes))
+    with warnings.catch_warnings():  # 3.4 and 3.5 announce that the links' key will change its name
+        warnings.simplefilter("ignore", FutureWarning)
+        data = nx.node_link_data(graph)
+    if "links" in data:  # before 3.6
+        data["edges"] = data.pop("links")
+    return json.dumps(data, indent=1) + "\n"
 
 
 def _graphml(topology: Topology) -> str:
-    labels = [quoteattr(label) for label in _labels(topology, _xml_can_hold)]
-    lines = [
-        '<?xml version="1.0" encoding="UTF-8"?>',
-        '<graphml xmlns="http://graphml.graphdrawing.org/xmlns">',
-        '  <key id="gbps" for="edge" attr.name="gbps" attr.type="double"/>',
-        '  <key id="latency_ns" for="edge" attr.name="latency_ns" attr.type="double"/>',
-        '  <key id="lanes" for="edge" attr.name="lanes" attr.type="int"/>',
-        '  <key id="switch" for="node" attr.name="switch" attr.type="boolean"/>',
-        '  <graph edgedefault="directed">',
-    ]
-    lines += [f"    <node id={label}/>" for label in labels[: topology.num_npus]]
-    if topology.has_switch:
-        lines.append(f'    <node id={labels[-1]}><data key="switch">true</data></node>')
-    for src, dst, rate, latency, lanes in _rows(topology, labels):
-        values = (("gbps", rate), ("latency_ns", latency), ("lanes", lanes))
-        data = "".join(f'<data key="{key}">{value}</data>' for key, value in values)
-        lines.append(f"    <edge source={src} target={dst}>{data}</edge>")
-    return "\n".join([*lines, "  </graph>", "</graphml>"]) + "\n"
+    import networkx as nx
+
+    graph = _networkx(topology, _labels(topology, _xml_can_hold))
+    return "\n".join(nx.generate_graphml(graph, named_key_ids=True)) + "\n"
 
 
 def _xml_can_hold(name: str) -> bool:
