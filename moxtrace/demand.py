@@ -10,11 +10,11 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from moxtrace.errors import RoutingError, TraceError
+from moxtrace.jit import allocating
 
 __all__ = ["Demand", "demand_of", "read_demand", "write_demand"]
 
@@ -87,7 +87,7 @@ class Demand:
         )
 
 
-@numba.njit(cache=True)
+@allocating
 def _destination_sets(source, topk, host, num_npus, dest_ptr, dest, pairs):  # type: ignore[no-untyped-def]
     """Fill CSR rows with the sorted distinct hosts of each token's experts; returns the number of copies."""
     stamp = np.full(num_npus, -1, np.int64)

@@ -6,7 +6,6 @@ anything is computed from it.  Nothing in a run directory depends on when or whe
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from moxtrace.errors import OutputError, TraceError
+from moxtrace.outputs import reason
 
 __all__ = ["MANIFEST", "Run", "new_directory", "sha256_of", "write_json", "write_manifest"]
 
@@ -67,7 +67,7 @@ def new_directory(target: Path, *, force: bool = False) -> Iterator[Path]:
         yield partial
         _replace(partial, target)
     except OSError as error:
-        raise OutputError(_why(target, error)) from None
+        raise OutputError(f"{target}: cannot write the run directory: {reason(error)}") from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
@@ -93,18 +93,6 @@ def _replace(partial: Path, target: Path) -> None:
         shutil.rmtree(old, ignore_errors=True)
     else:
         partial.rename(target)
-
-
-def _why(target: Path, error: OSError) -> str:
-    hints = {
-        errno.ENOSPC: "the disk is full; nothing was left behind: free space or write elsewhere",
-        errno.EDQUOT: "the disk quota is used up; nothing was left behind",
-        errno.EACCES: "no permission to write there",
-        errno.EROFS: "the file system is read-only",
-        errno.EMFILE: "too many open files: raise 'ulimit -n'",
-    }
-    reason = hints.get(error.errno or 0, error.strerror or str(error))
-    return f"{target}: cannot write the run directory: {reason}"
 
 
 def write_manifest(folder: Path, facts: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]) -> None:

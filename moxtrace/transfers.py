@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from moxtrace.errors import RoutingError
+from moxtrace.jit import allocating
 from moxtrace.topology.graph import Topology
 
 __all__ = ["Phase", "combine_of"]
@@ -104,7 +104,7 @@ class Phase:
         return self.link_messages() * self.size_bytes
 
 
-@numba.njit(cache=True)
+@allocating
 def _children_count(parent):  # type: ignore[no-untyped-def]
     count = np.zeros(len(parent), np.int32)
     for p in parent:

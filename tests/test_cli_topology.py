@@ -105,7 +105,7 @@ def test_pictures_of_every_sort(tmp_path):
 def test_a_picture_that_cannot_be_written(tmp_path):
     with pytest.raises(OutputError, match="unknown picture format '.gif'; expected .png, .svg, .pdf"):
         run("show", "ring", "--npus", 4, "--plot", tmp_path / "net.gif")
-    with pytest.raises(OutputError, match="cannot be written: No such file"):
+    with pytest.raises(OutputError, match="cannot be written: no such directory"):
         run("show", "ring", "--npus", 4, "--plot", tmp_path / "missing" / "net.png")
 
 

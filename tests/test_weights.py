@@ -171,7 +171,7 @@ def test_bad_files_are_refused_in_one_line(made, tmp_path):
 
 
 def test_an_output_that_cannot_be_written_says_so(made, tmp_path):
-    with pytest.raises(OutputError, match="cannot be written: No such file or directory"):
+    with pytest.raises(OutputError, match="cannot be written: no such directory"):
         made[1].save(tmp_path / "missing" / "weights.json")
     (tmp_path / "directory").mkdir()
     with pytest.raises(OutputError, match="cannot be written"):

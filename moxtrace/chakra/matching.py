@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
+
+from moxtrace.jit import allocating
 
 __all__ = [
     "AMBIGUOUS", "BAD_DEP", "BAD_PEER", "CYCLE", "MISMATCH", "NO_RECV", "NO_SEND", "SHOWN", "Found",
@@ -32,7 +33,7 @@ class Found(NamedTuple):
     about: NDArray[np.int64]
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def _note(found, kind, first, second):
     """Count a problem, and keep what it is about while there is room."""
     k = found.total[kind]
@@ -42,7 +43,7 @@ def _note(found, kind, first, second):
     found.total[kind] += 1
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def find_bad_nodes(rank_ptr, kind, peer, dep_ptr, dep, found):
     """Note messages with ranks that do not exist and dependencies on nodes that do not.
 
@@ -60,7 +61,7 @@ def find_bad_nodes(rank_ptr, kind, peer, dep_ptr, dep, found):
                     _note(found, BAD_DEP, i, dep[k])
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def _recvs_by_src(rank_ptr, kind, peer):
     """Receives in the order of (src, dst, place in the file), by counting, and where each src begins."""
     ranks = len(rank_ptr) - 1
@@ -79,7 +80,7 @@ def _recvs_by_src(rank_ptr, kind, peer):
     return recvs, ptr
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def _sends_by_dst(first, last, ranks, kind, peer):
     """Sends among the nodes ``first : last`` in the order of (dst, place in the file), by counting."""
     at = np.zeros(ranks + 1, np.int64)
@@ -96,7 +97,7 @@ def _sends_by_dst(first, last, ranks, kind, peer):
     return sends
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def _sort_by_tag(nodes, tag, amount):
     """Sort the messages of one link by (tag, size, place in the file), in place; they mostly stand so."""
     for k in range(1, len(nodes)):
@@ -107,7 +108,7 @@ def _sort_by_tag(nodes, tag, amount):
             return
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def _match_link(sends, recvs, tag, amount, partner, found):
     """Pair the messages of one link, both sides sorted by (tag, size, place in the file).
 
@@ -154,7 +155,7 @@ def _match_link(sends, recvs, tag, amount, partner, found):
             _note(found, NO_SEND, recvs[k], -1)
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def match(rank_ptr, kind, peer, tag, amount, found):
     """Find the send of every receive, and note sends and receives that do not meet.
 
@@ -185,7 +186,7 @@ def match(rank_ptr, kind, peer, tag, amount, found):
     return partner
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def _note_cycle(found, path, last):
     """Count a cycle that leads from the end of ``path`` back to ``last``, which is on it."""
     k = found.total[CYCLE]
@@ -201,7 +202,7 @@ def _note_cycle(found, path, last):
     found.about[CYCLE, k, SHOWN] = length
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def find_cycles(rank_ptr, peer, dep_ptr, dep, partner, found):
     """Walk from every node to what it waits for, depth first; note every way that leads back to itself.
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from moxtrace.engine.jit import kernel
+from moxtrace.jit import kernel
 
 __all__ = [
     "ARRIVE",

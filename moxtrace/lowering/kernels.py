@@ -12,6 +12,7 @@ import numba
 import numpy as np
 
 from moxtrace.chakra.trace import COMP, RECV, SEND
+from moxtrace.jit import allocating
 
 __all__ = ["emit_combine", "emit_compute", "emit_dispatch"]
 
@@ -35,7 +36,7 @@ def _close(fill, rank, values, start, next_node, next_dep, kind, peer, tag, amou
     return np.int32(at - start[rank])
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def emit_dispatch(fill, messages, order, size, tag_base, window, links, placed, columns, cursor):
     """Append the SEND and RECV nodes of dispatch.
 
@@ -75,7 +76,7 @@ def emit_dispatch(fill, messages, order, size, tag_base, window, links, placed, 
         sent[link] += 1
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def emit_compute(fill, messages, whole_phase, duration, placed, compute_at, columns, cursor):
     """Append one COMP per rank that waits for the dispatch before it.
 
@@ -113,7 +114,7 @@ def emit_compute(fill, messages, whole_phase, duration, placed, compute_at, colu
         )
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def emit_combine(
     fill, messages, order, size, tag_base, window, links, reduce, gate, recv_at, compute_at, columns, cursor
 ):

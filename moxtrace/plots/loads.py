@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moxtrace.errors import OutputError, TraceError
+from moxtrace.outputs import written_aside
 from moxtrace.rundir import Run
 
 __all__ = ["link_loads", "plot_link_loads"]
@@ -90,13 +91,9 @@ def plot_link_loads(runs: Sequence[Run], output: Path) -> None:
     axes.set_ylim(bottom=0)
     axes.margins(x=0.01)
     axes.legend(frameon=False, fontsize=8)
-    partial = output.with_name(f".{output.name}.partial{output.suffix}")
     metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(output.suffix.lower(), {})
     try:
-        figure.savefig(partial, dpi=200, metadata=metadata)
-        partial.replace(output)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise OutputError(f"{output}: cannot write the figure: {error.strerror}") from None
+        with written_aside(output) as aside:
+            figure.savefig(aside, dpi=200, metadata=metadata)
     finally:
         plt.close(figure)

@@ -5,7 +5,6 @@ Goes in: :class:`Topology`.  Comes out: a PNG, SVG or PDF file.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moxtrace.errors import OutputError
+from moxtrace.outputs import written_aside
 from moxtrace.topology.graph import Topology
 
 if TYPE_CHECKING:
@@ -154,13 +154,5 @@ def draw_topology(topology: Topology, path: str | Path) -> None:
     axes.set_title(title, fontsize=11, color=INK)
     # dates and random ids would make two runs differ
     stamp = {".png": {"Software": None}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
-    aside = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
-    try:
-        try:
-            with rc_context({"svg.hashsalt": "moxtrace"}):
-                figure.savefig(aside, dpi=150, metadata=stamp[path.suffix.lower()])
-            aside.replace(path)
-        finally:
-            aside.unlink(missing_ok=True)
-    except OSError as error:
-        raise OutputError(f"{path}: cannot be written: {error.strerror or error}") from error
+    with written_aside(path) as aside, rc_context({"svg.hashsalt": "moxtrace"}):
+        figure.savefig(aside, dpi=150, metadata=stamp[path.suffix.lower()])

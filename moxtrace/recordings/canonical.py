@@ -16,18 +16,16 @@ array                  content
 
 from __future__ import annotations
 
-import contextlib
 import io
 import os
-import tempfile
 import zipfile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from moxtrace.errors import OutputError, RecordingError
+from moxtrace.errors import RecordingError
+from moxtrace.outputs import written_aside
 from moxtrace.recordings.draft import Draft, Reader
 from moxtrace.recordings.recording import Recording
 
@@ -95,26 +93,8 @@ def write_canonical(recording: Recording, path: str | os.PathLike[str]) -> None:
         "top_k": None if recording.top_k is None else np.int64(recording.top_k),
         "note": np.str_(recording.note) if recording.note else None,
     }
-    target = Path(path)
-    try:
-        handle, aside = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                _write_npz(file, {name: a for name, a in arrays.items() if a is not None})
-            os.chmod(aside, 0o666 & ~_umask())
-            os.replace(aside, target)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(aside)
-            raise
-    except OSError as error:
-        raise OutputError(f"{target}: cannot be written: {error.strerror}") from None
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+    with written_aside(path) as aside, aside.open("wb") as file:
+        _write_npz(file, {name: a for name, a in arrays.items() if a is not None})
 
 
 def _write_npz(file: Any, arrays: dict[str, Any]) -> None:

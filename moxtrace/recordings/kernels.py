@@ -1,12 +1,13 @@
 """Compiled loops over token routes."""
 
-import numba
 import numpy as np
+
+from moxtrace.jit import allocating
 
 __all__ = ["count_routes"]
 
 
-@numba.njit(cache=True)
+@allocating
 def count_routes(topk_ids, counts, bad):
     """Add up the experts of all tokens, and find the first token that names one expert twice.
 

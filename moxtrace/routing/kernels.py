@@ -12,8 +12,9 @@ Arguments that belong together travel as plain tuples (a named one would tie num
   ``end`` and ``parent`` count from the run's first transfer.
 """
 
-import numba
 import numpy as np
+
+from moxtrace.jit import allocating
 
 __all__ = ["draw_distinct", "hop_distances", "route_paths", "route_trees"]
 
@@ -40,7 +41,7 @@ TREE = np.dtype(
 PENDING, HELD, FRINGE, SEARCHES = 0, 1, 2, 3  # what the entries of ``count`` count
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def hop_distances(in_ptr, in_link, src, num_npus):
     """Links on a shortest path from every node to every NPU, int16, shape [NPU, node]."""
     nodes = len(in_ptr) - 1
@@ -63,7 +64,7 @@ def hop_distances(in_ptr, in_link, src, num_npus):
     return hops
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def draw_distinct(uniform, num_items):
     """As many distinct items of ``num_items`` as a row has numbers in [0, 1), all sets alike likely.
 
@@ -85,7 +86,7 @@ def draw_distinct(uniform, num_items):
     return drawn
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def _room(source, dest_ptr, dest, hops):
     """Links of a shortest path for each copy: no tree needs more, as its source can serve any destination."""
     total = np.int64(0)
@@ -95,7 +96,7 @@ def _room(source, dest_ptr, dest, hops):
     return total
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def route_paths(graph, rows):
     """Lead every row to its only destination."""
     src, dst, out_ptr, _, _, hops = graph
@@ -128,7 +129,7 @@ def route_paths(graph, rows):
     return link, parent, delivers, end
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def _hold(out_ptr, dst, cost, tree, count, node, stamp):
     """Make ``node`` a holder, and offer its links to its neighbours.
 
@@ -151,7 +152,7 @@ def _hold(out_ptr, dst, cost, tree, count, node, stamp):
     count[FRINGE] = size
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def _pick_neighbour(tree, count, stamp):
     """Step 1: place in ``pending`` of the destination with the cheapest link from a holder, or -1."""
     best, best_cost, best_link = np.int64(-1), np.inf, np.int64(0)
@@ -166,7 +167,7 @@ def _pick_neighbour(tree, count, stamp):
     return best
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def _better(worst, total, link, other_worst, other_total, other_link):
     """Whether a path is better than another: costliest link, sum of costs, id of the last link."""
     if worst != other_worst:
@@ -176,7 +177,7 @@ def _better(worst, total, link, other_worst, other_total, other_link):
     return link < other_link
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def _pick_relay(in_ptr, in_link, src, cost, tree, count, stamp):
     """Step 2 with one relay: place in ``pending`` of the best path's destination; -1 if it takes more."""
     best, best_worst, best_total, best_link = np.int64(-1), np.inf, np.inf, np.int64(0)
@@ -195,7 +196,7 @@ def _pick_relay(in_ptr, in_link, src, cost, tree, count, stamp):
     return best
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def _search(out_ptr, dst, hops, cost, tree, count, length):
     """Best path of ``length`` links, the least possible, from a holder to the node at 0 ``hops``."""
     count[SEARCHES] += 1
@@ -230,7 +231,7 @@ def _search(out_ptr, dst, hops, cost, tree, count, length):
             tree[u].via = e
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def _distance(hops, tree, count):
     """Links from the nearest holder to the node at 0 ``hops``."""
     least = np.int64(hops[tree[0].held])
@@ -239,7 +240,7 @@ def _distance(hops, tree, count):
     return least
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def _pick_path(out_ptr, dst, src, hops, cost, tree, count):
     """Step 2 in general: place in ``pending`` of the best path's destination, and the path's length."""
     length = np.int64(len(tree))
@@ -260,7 +261,7 @@ def _pick_path(out_ptr, dst, src, hops, cost, tree, count):
     return best, length
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def route_trees(graph, inverse_weight, rows):
     """Grow the tree of every row."""
     src, dst, out_ptr, in_ptr, in_link, hops = graph

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -18,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moxtrace.demand import Demand, demand_of
-from moxtrace.errors import OutputError, RoutingError
+from moxtrace.errors import RoutingError
+from moxtrace.outputs import written_aside
 from moxtrace.routing.kernels import draw_distinct
 from moxtrace.routing.loads import link_load
 from moxtrace.routing.policies import WEIGHTED_POLICIES, route
@@ -109,15 +109,8 @@ class Weights:
         """
         values = asdict(self) | {"weight": self.weight.tolist()}
         text = json.dumps({"format": _FORMAT} | values, sort_keys=True, indent=1, allow_nan=False) + "\n"
-        aside = Path(f"{path}.{os.getpid()}.tmp")
-        try:
-            try:
-                aside.write_text(text, encoding="utf-8")
-                aside.replace(path)
-            finally:
-                aside.unlink(missing_ok=True)
-        except OSError as error:
-            raise OutputError(f"weights {path}: cannot be written: {error.strerror or error}") from error
+        with written_aside(path) as aside:
+            aside.write_text(text, encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | Path) -> Weights:

@@ -1,12 +1,13 @@
 """Compiled loops of sampling.  All arrays are float64 and C-contiguous unless said otherwise."""
 
-import numba
 import numpy as np
+
+from moxtrace.jit import allocating
 
 __all__ = ["draw_subsets", "draw_uniform", "inclusion", "suffix_table"]
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def suffix_table(p, q, top_k, table):
     """Fill ``table[i, j] = P(exactly j of the Bernoulli trials i, i + 1, ... succeed)``.
 
@@ -26,7 +27,7 @@ def suffix_table(p, q, top_k, table):
             table[i, j] = q[i] * table[i + 1, j] + p[i] * table[i + 1, j - 1]
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def inclusion(p, q, top_k, table, chosen, spared):
     """Chance of each expert to be chosen, and to be spared, given that exactly ``top_k`` trials succeed.
 
@@ -59,7 +60,7 @@ def inclusion(p, q, top_k, table, chosen, spared):
         prefix[0] *= q[i]
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def draw_subsets(survival, experts, uniform, always, out):
     """One subset per row of ``uniform``.
 
@@ -110,7 +111,7 @@ def draw_subsets(survival, experts, uniform, always, out):
             filled += 1
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def draw_uniform(num_experts, uniform, out):
     """Distinct experts, every subset alike, by Floyd's method: one uniform number per expert.
 

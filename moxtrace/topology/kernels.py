@@ -5,8 +5,9 @@ Goes in: plain arrays.  Comes out: plain arrays and numbers; the modules beside 
 
 from __future__ import annotations
 
-import numba
 import numpy as np
+
+from moxtrace.jit import allocating
 
 __all__ = ["all_hops", "count_triangles", "path_stats", "random_regular", "refine_bisection"]
 
@@ -15,7 +16,7 @@ __all__ = ["all_hops", "count_triangles", "path_stats", "random_regular", "refin
 MEND_TRIES = 1000
 
 
-@numba.njit(cache=True)
+@allocating
 def _popcount(x):
     """Bits set in a 64-bit word, by pairwise sums."""
     x = x - ((x >> np.uint64(1)) & np.uint64(0x5555555555555555))
@@ -24,7 +25,7 @@ def _popcount(x):
     return np.int64((x * np.uint64(0x0101010101010101)) >> np.uint64(56))
 
 
-@numba.njit(cache=True)
+@allocating
 def _own_bits(n):
     """Bit sets that hold each node alone, shape (n, words)."""
     reach = np.zeros((n, (n + 63) // 64), np.uint64)
@@ -33,7 +34,7 @@ def _own_bits(n):
     return reach
 
 
-@numba.njit(cache=True)
+@allocating
 def _widen(ptr, dst, reach, grown, u):
     """What ``u`` reaches in one hop more: its own set and its neighbours' sets."""
     for w in range(reach.shape[1]):
@@ -44,7 +45,7 @@ def _widen(ptr, dst, reach, grown, u):
             grown[u, w] |= reach[v, w]
 
 
-@numba.njit(cache=True)
+@allocating
 def all_hops(ptr, dst):
     """Hops between all ordered pairs, int16, shape (n, n); -1 where there is no path.
 
@@ -75,7 +76,7 @@ def all_hops(ptr, dst):
     return hops
 
 
-@numba.njit(cache=True)
+@allocating
 def path_stats(ptr, dst):
     """Radius, diameter and sum of the hops over all ordered pairs; all -1 if some pair has no path."""
     n = len(ptr) - 1
@@ -109,7 +110,7 @@ def path_stats(ptr, dst):
     return radius, diameter, total
 
 
-@numba.njit(cache=True)
+@allocating
 def count_triangles(ptr, nbr):
     """Triangles of an undirected graph whose CSR lists every edge from both ends."""
     n = len(ptr) - 1
@@ -128,7 +129,7 @@ def count_triangles(ptr, nbr):
     return corners // 3
 
 
-@numba.njit(cache=True)
+@allocating
 def _next(state):
     """Next 64 random bits: splitmix64 on ``state``, uint64, shape (1,)."""
     state[0] += np.uint64(0x9E3779B97F4A7C15)
@@ -138,13 +139,13 @@ def _next(state):
     return z ^ (z >> np.uint64(31))
 
 
-@numba.njit(cache=True)
+@allocating
 def _below(state, bound):
     """A number in ``0 .. bound - 1``; the bias of the remainder is below ``bound / 2**63``."""
     return np.int64(_next(state) >> np.uint64(1)) % bound
 
 
-@numba.njit(cache=True)
+@allocating
 def _mend(a, b, count, state):
     """Switch ends of clashing edges with random other edges until none clashes; False when stuck.
 
@@ -173,7 +174,7 @@ def _mend(a, b, count, state):
     return True
 
 
-@numba.njit(cache=True)
+@allocating
 def random_regular(n, degree, seed):
     """A random simple graph in which every node has ``degree`` neighbours; edges int32, shape (m, 2).
 
@@ -200,7 +201,7 @@ def random_regular(n, degree, seed):
             return np.stack((a, b), axis=1)
 
 
-@numba.njit(cache=True)
+@allocating
 def _flip(ptr, nbr, weight, side, gain, u):
     """Move ``u`` to the other side and bring its neighbours' gains up to date."""
     side[u] = 1 - side[u]
@@ -212,7 +213,7 @@ def _flip(ptr, nbr, weight, side, gain, u):
             gain[v] += 2 * weight[e]
 
 
-@numba.njit(cache=True)
+@allocating
 def refine_bisection(ptr, nbr, weight, side):
     """Lower the weight cut between the two sides by Kernighan-Lin passes; ``side`` (0 or 1) is changed.
 

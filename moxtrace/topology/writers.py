@@ -7,13 +7,13 @@ same links, rates, latencies, lanes and names; the same bytes each time.
 from __future__ import annotations
 
 import json
-import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from moxtrace.errors import OutputError, TopologyError
+from moxtrace.outputs import written_aside
 from moxtrace.topology.graph import Topology
 from moxtrace.topology.readers import FORMATS
 
@@ -41,15 +41,8 @@ def write(topology: Topology, path: str | Path) -> None:
     if form is None:
         raise OutputError(f"{path}: unknown format {path.suffix!r}; expected {', '.join(FORMATS)}")
     text = form(topology)
-    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        try:
-            aside.write_text(text, encoding="utf-8", newline="\n")
-            aside.replace(path)
-        finally:
-            aside.unlink(missing_ok=True)
-    except OSError as error:
-        raise OutputError(f"{path}: cannot be written: {error.strerror or error}") from error
+    with written_aside(path) as aside:
+        aside.write_text(text, encoding="utf-8", newline="\n")
 
 
 def _labels(topology: Topology, allowed: Callable[[str], bool]) -> list[str]:

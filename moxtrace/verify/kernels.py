@@ -4,10 +4,10 @@ They return the first few faults as rows of ``(code, row, npu, node)``; the word
 sends and nodes come as plain tuples of arrays, in the order of the named tuples of ``verify.py``.
 """
 
-import numba
 import numpy as np
 
 from moxtrace.chakra.trace import COMP, RECV
+from moxtrace.jit import allocating
 
 __all__ = ["check_combine", "check_dispatch"]
 
@@ -15,14 +15,14 @@ __all__ = ["check_combine", "check_dispatch"]
 TWICE, NEVER, NOT_HELD, UNCAUSED, USELESS, SENT_TWICE, LOST, EMPTY, UNREDUCED = range(1, 10)
 
 
-@numba.njit(cache=True)
+@allocating
 def _add(faults, found, code, row, npu, node):
     if found < len(faults):
         faults[found, 0], faults[found, 1], faults[found, 2], faults[found, 3] = code, row, npu, node
     return found + 1
 
 
-@numba.njit(cache=True)
+@allocating
 def _inputs_covered(kind, tags, base, dep_ptr, dep, send, tag):
     """RECVs of ``tag`` that a SEND waits for, directly or through one COMP."""
     covered = 0
@@ -37,7 +37,7 @@ def _inputs_covered(kind, tags, base, dep_ptr, dep, send, tag):
     return covered
 
 
-@numba.njit(cache=True)
+@allocating
 def check_dispatch(rows, sends, nodes, tag_base, num_npus, faults):
     """Every destination is reached exactly once, by NPUs that hold the row; returns how many faults."""
     source, dest_ptr, dest = rows
@@ -74,7 +74,7 @@ def check_dispatch(rows, sends, nodes, tag_base, num_npus, faults):
     return found
 
 
-@numba.njit(cache=True)
+@allocating
 def check_combine(rows, sends, nodes, tag_base, num_npus, faults):
     """Every expert output reaches the source in exactly one sum; returns how many faults."""
     source, dest_ptr, dest = rows

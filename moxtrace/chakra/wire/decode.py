@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
+
+from moxtrace.jit import allocating
 
 __all__ = [
     "ATTRIBUTES", "BAD_COMM_TYPE", "BAD_CPU_OP", "BAD_DURATION", "BAD_ID", "BAD_KIND", "BAD_OPS", "BAD_OWN",
@@ -64,7 +65,7 @@ class Columns(NamedTuple):
     tensor_size: NDArray[np.int64]
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def count(data, at):
     """Count whole messages from ``at`` on.
 
@@ -96,7 +97,7 @@ def count(data, at):
     return nodes, at, OK
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def _code(head, tail, size):
     """Code of an attribute's name by its length, its first eight bytes and the next three; -1 if none."""
     for code in range(len(_LENGTH)):
@@ -105,7 +106,7 @@ def _code(head, tail, size):
     return -1
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def _integer(field, raw):
     """What the bits ``raw`` mean in an integer field of AttributeProto; uint64 saturates at 2**63 - 1."""
     low = np.int64(raw & np.uint64(0xFFFFFFFF))
@@ -124,7 +125,7 @@ def _integer(field, raw):
     return np.int64(raw)  # int64, sfixed64
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def _holds(field, wire):
     """What a field of AttributeProto leaves in its oneof: 1 an integer, 2 something else, 0 no change."""
     if wire == 0:
@@ -136,7 +137,7 @@ def _holds(field, wire):
     return 2 if 4 <= field <= 32 and (field & 1 == 0 or field >= 29) else 0
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def _judge(kind, rank, ranks, known, other, value):
     """Status of a node's attributes, and the value or code of the attribute that is wrong.
 
@@ -182,7 +183,7 @@ def _judge(kind, rank, ranks, known, other, value):
     return OK, 0
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def fill(data, at, node, deps, ops, rank, ranks, columns):
     """Decode nodes from ``node`` on; :func:`count` has seen that their messages are whole.
 

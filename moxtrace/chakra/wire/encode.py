@@ -13,6 +13,8 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from moxtrace.jit import allocating
+
 __all__ = [
     "BAD_AMOUNT", "BAD_DEP", "BAD_KIND", "BAD_PEER", "BAD_TAG", "DONE", "FULL", "OPS", "PADDING", "SEGMENTS",
     "Columns", "Templates", "encode",
@@ -108,7 +110,7 @@ def _put_segment(out, at, data, first, end):
     return at + end - first
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def _fault(kind, peer, tag, amount, rank, ranks):
     """What ASTRA-sim would choke on in a node, or DONE."""
     if kind == 5 or kind == 6:
@@ -130,7 +132,7 @@ def _fault(kind, peer, tag, amount, rank, ranks):
     return DONE
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def encode(columns, templates, start, rank, ranks, next_op, out):
     """Encode nodes from ``start`` on, as many as ``out`` holds.
 

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
+
+from moxtrace.jit import allocating
 
 __all__ = [
     "ASCENDING",
@@ -21,7 +22,7 @@ UNORDERED, ASCENDING, CONSECUTIVE = 0, 1, 2
 RESOLVED, DEP_UNKNOWN, DEP_SELF = 0, 1, 2
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def order_of(node_id):
     """How the ids of a file stand: each one more than the last, ascending, or neither."""
     consecutive = True
@@ -32,7 +33,7 @@ def order_of(node_id):
     return CONSECUTIVE if consecutive else ASCENDING
 
 
-@numba.njit(cache=True, nogil=True)
+@allocating
 def resolve(sorted_id, order, node_id, dep_ptr, dep_id, dep):
     """Fill ``dep`` with positions, each once per node in the order of first mention.
 

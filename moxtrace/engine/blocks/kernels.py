@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from moxtrace.engine.jit import kernel
 from moxtrace.engine.kernels import (
     ARRIVE,
     CURRENT,
@@ -27,6 +26,7 @@ from moxtrace.engine.kernels import (
     start_timer,
     take,
 )
+from moxtrace.jit import kernel
 
 __all__ = ["Block", "Progress", "children_lists", "inputs_of", "own_lists", "participants", "run"]
 

@@ -13,7 +13,7 @@ astra-sim's Chakra.
 
 import numpy as np
 
-from moxtrace.engine.jit import allocating
+from moxtrace.jit import allocating
 
 __all__ = ["children_order", "hash_order", "insertion_order"]
 

@@ -6,8 +6,8 @@ Nodes of all units are numbered through; a node's ``code`` is ``unit << 2 | kind
 
 import numpy as np
 
-from moxtrace.engine.jit import allocating
 from moxtrace.engine.kernels import next_link
+from moxtrace.jit import allocating
 
 __all__ = ["check_nodes", "encode", "ids_are_positions", "match", "parents_come_first", "successors"]
 

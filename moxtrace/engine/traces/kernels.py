@@ -8,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from moxtrace.engine.jit import allocating, kernel
 from moxtrace.engine.kernels import (
     ARRIVE,
     CURRENT,
@@ -28,6 +27,7 @@ from moxtrace.engine.kernels import (
     take,
 )
 from moxtrace.engine.order.kernels import hash_order
+from moxtrace.jit import allocating, kernel
 
 __all__ = ["FINISHED", "POSTED", "RUNNING", "Program", "Run", "run"]
 
