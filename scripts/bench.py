@@ -59,11 +59,11 @@ class Row:
 
 
 def higher(name: str, value: float, unit: str, target: float) -> Row:
-    return Row(name, value, unit, target, "higher")
+    return Row(name, float(value), unit, target, "higher")
 
 
 def lower(name: str, value: float, unit: str, target: float) -> Row:
-    return Row(name, value, unit, target, "lower")
+    return Row(name, float(value), unit, target, "lower")
 
 
 # ------------------------------------------------------------------------------------- the work
