@@ -123,6 +123,20 @@ def test_simulate_takes_somebody_elses_files(made):
     assert [c / 1000 for c in cycles["exposed_communication_cycles"]] == ours["exposed_ns"]
 
 
+def test_simulate_takes_a_configuration_without_traces(made):
+    folder, summary = made
+    result = json.loads(moxtrace("simulate", "run.yaml", "--json", cwd=folder).stdout)
+    assert result["completion_ns"] == summary["completion_ns"]
+    assert result["switch_completion_ns"] == summary["switch_completion_ns"]
+    assert result["phases"]["dispatch"]["end_ns"] == summary["dispatch_done_ns"]
+    one = json.loads(
+        moxtrace("simulate", "run.yaml", "--set", "routing.policy=switch", "--json", cwd=folder).stdout
+    )
+    assert one["slowdown"] == 1.0
+    moxtrace("simulate", "run.yaml", "--engine", "astra-sim", cwd=folder, status=2)
+    moxtrace("simulate", "run", "--set", "topology.npus=4", cwd=folder, status=2)
+
+
 def test_the_switch_is_its_own_baseline(made):
     folder, _ = made
     moxtrace("generate", "run.yaml", "-o", "switch", "--set", "routing.policy=switch", cwd=folder)

@@ -20,7 +20,7 @@ __all__ = ["main"]
 # command -> what it does; the module moxtrace.cli.COMMAND holds it as ``command``
 COMMANDS = {
     "generate": "Recording and topology to a run directory with traces.",
-    "simulate": "Completion time of a run directory, or of any ASTRA-sim inputs.",
+    "simulate": "Completion time of a run directory, a configuration, or any ASTRA-sim inputs.",
     "verify": "Check a run directory's traces against everything they must satisfy.",
     "recording": "Look at a recording, or convert it.",
     "topology": "Build, describe and convert topologies.",

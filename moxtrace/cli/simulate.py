@@ -1,4 +1,4 @@
-"""``moxtrace simulate``: a run directory, or somebody else's ASTRA-sim inputs."""
+"""``moxtrace simulate``: a run directory, a configuration, or somebody else's ASTRA-sim inputs."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ _PATH = click.Path(path_type=Path)
 
 
 @click.command(
-    epilog="Examples: moxtrace simulate run --json; "
+    epilog="Examples: moxtrace simulate run --json; moxtrace simulate configs/training.yaml; "
     "moxtrace simulate --workload case/workload --system case/system.json --network case/network.yml",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-@click.argument("run", type=_PATH, required=False)
+@click.argument("run", type=_PATH, required=False, metavar="RUN|CONFIG")
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key of CONFIG.")
 @click.option("--engine", type=click.Choice(["builtin", "astra-sim"]), default="builtin", show_default=True)
 @click.option("--astra-sim", metavar="PATH", help="ASTRA-sim's binary (default: $ASTRA_SIM, then the PATH).")
 @click.option("--timeout", type=float, metavar="SECONDS", help="Give ASTRA-sim up after so long.")
@@ -32,6 +33,7 @@ _PATH = click.Path(path_type=Path)
 @verbosity_options
 def command(
     run: Path | None,
+    overrides: tuple[str, ...],
     engine: str,
     astra_sim: str | None,
     timeout: float | None,
@@ -41,7 +43,11 @@ def command(
     memory: Path | None,
     as_json: bool,
 ) -> None:
-    """Completion times of RUN, or of ASTRA-sim inputs named by --workload, --system and --network."""
+    """Completion times of RUN, a run directory, or of the ASTRA-sim inputs named by --workload.
+
+    Of CONFIG, a YAML file, the MoE block is simulated transfer by transfer without writing traces: use it for
+    networks whose traces would not fit.
+    """
     if workload is not None:
         if run is not None:
             raise click.UsageError("give a run directory or --workload, not both")
@@ -54,12 +60,27 @@ def command(
         _foreign(workload, system, network, memory, as_json)
         return
     if run is None:
-        raise click.UsageError("give a run directory, or --workload with --system and --network")
+        raise click.UsageError("give a run directory, a configuration, or --workload, --system and --network")
+    is_config = run.is_file()
+    if is_config and engine != "builtin":
+        raise click.UsageError("ASTRA-sim needs traces: make a run directory with 'moxtrace generate' first")
+    if overrides and not is_config:
+        raise click.UsageError("--set changes a configuration; a run directory is as it was generated")
+    from moxtrace.config import load
     from moxtrace.rundir import Run
-    from moxtrace.simulate import simulate_run
+    from moxtrace.simulate import simulate_config, simulate_run
 
     with progress("simulate") as update:
-        result = simulate_run(Run.open(run), engine, astra_sim=astra_sim, timeout_s=timeout, progress=update)
+
+        def tell(step: str, done: int, total: int) -> None:
+            update(done, total, step)
+
+        if is_config:
+            result = simulate_config(load(run, overrides), tell)
+        else:
+            result = simulate_run(
+                Run.open(run), engine, astra_sim=astra_sim, timeout_s=timeout, progress=tell
+            )
     if as_json:
         print_json(result.to_json())
         return
