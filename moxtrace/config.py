@@ -76,7 +76,7 @@ class TrafficConfig(_Block):
 class PlacementConfig(_Block):
     """Which NPU hosts which expert."""
 
-    kind: Literal["random", "contiguous", "file"] = "random"
+    kind: Literal["random", "contiguous", "file", "coactivation"] = "random"
     path: str | None = None
     seed: int = Seed
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,7 @@ def summarise(scenario: Scenario, block: Block) -> dict[str, Any]:
         **loads.summary(block.dispatch, scenario.demand),
         "max_compute_ns": int(scenario.compute_ns.max()),
         "stands_on": scenario.stands_on,
+        **({"placement_gain": asdict(scenario.placement_gain)} if scenario.placement_gain else {}),
     }
 
 

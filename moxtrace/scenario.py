@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moxtrace import models, placement, recordings, routing, sampling, topology
+from moxtrace.coactivation import CoactivationGain, place_by_coactivation
 from moxtrace.config import RunConfig, message_bytes
 from moxtrace.demand import Demand, demand_of
 from moxtrace.errors import RoutingError
@@ -52,6 +53,8 @@ class Scenario:
         What the tokens are drawn from, in words.
     inputs : dict
         Name and SHA-256 of every file that was read.
+    placement_gain : CoactivationGain, optional
+        What placing experts by co-activation won; None under other placements.
     """
 
     config: RunConfig
@@ -62,6 +65,7 @@ class Scenario:
     compute_ns: NDArray[np.int64]
     stands_on: str
     inputs: dict[str, str]
+    placement_gain: CoactivationGain | None = None
 
     @property
     def sends_copies(self) -> bool:
@@ -129,13 +133,29 @@ def expert_compute_ns(
     return np.rint(flops / (peak_tflops * 1e3 * efficiency)).astype(np.int64)
 
 
-def _network_and_host(config: RunConfig, model: ModelShape) -> tuple[Topology, NDArray[np.int32]]:
+def _network_of(config: RunConfig) -> Topology:
+    """The configured network, or its ideal switch under that policy."""
     network = topology_of(config)
     if config.routing.policy == "switch" and not network.has_switch:
-        network = topology.ideal_switch_of(network)
-    place = config.placement
-    host = placement.place(place.kind, model.num_experts, network.num_npus, place.seed, place.path)
-    return network, host
+        return topology.ideal_switch_of(network)
+    return network
+
+
+def _host_of(
+    config: RunConfig, layer: LayerCounts, num_npus: int
+) -> tuple[NDArray[np.int32], CoactivationGain | None]:
+    """NPU of each expert, and what placing by co-activation won."""
+    block, experts = config.placement, layer.num_experts
+    if block.kind != "coactivation":
+        return placement.place(block.kind, experts, num_npus, block.seed, block.path), None
+    even = placement.place("random", experts, num_npus, block.seed)
+    host, gain = place_by_coactivation(layer, num_npus, even, block.seed)
+    log.info(
+        "placement by co-activation: a token touches %.2f NPUs instead of %.2f, the busiest NPU computes "
+        "%.2f x the mean instead of %.2f (%d tokens that it was not fitted to)",
+        gain.fan_out_after, gain.fan_out_before, gain.load_after, gain.load_before, gain.tokens,
+    )  # fmt: skip
+    return host, gain
 
 
 def prepare(config: RunConfig) -> Scenario:
@@ -148,8 +168,9 @@ def prepare(config: RunConfig) -> Scenario:
     """
     model = model_of(config)
     layer, stands_on = _layer_of(config, model)
-    network, host = _network_and_host(config, model)
+    network = _network_of(config)
     n, traffic, compute = network.num_npus, config.traffic, config.compute
+    host, gain = _host_of(config, layer, n)
     source, topk_ids = sampling.sample_tokens(
         layer, mode=traffic.sampling, top_k=model.top_k, tokens_per_npu=traffic.tokens_per_npu, num_npus=n,
         seed=traffic.seed, clip=traffic.clip,
@@ -158,13 +179,15 @@ def prepare(config: RunConfig) -> Scenario:
     compute_ns = expert_compute_ns(demand.pairs, model, compute.peak_tflops, compute.efficiency)
     named = (config.recording.path, config.placement.path, config.topology.path, config.routing.weights)
     inputs = {Path(p).name: sha256_of(Path(p)) for p in named if p is not None}
-    return Scenario(config, model, network, host, demand, compute_ns, stands_on, inputs)
+    return Scenario(config, model, network, host, demand, compute_ns, stands_on, inputs, gain)
 
 
 def compute_weights_of(config: RunConfig, progress: Progress | None = None) -> Weights:
     """Weights for a configuration's topology, placement and top-K; its traffic is not looked at."""
     model = model_of(config)
-    network, host = _network_and_host(config, model)
+    layer, _ = _layer_of(config, model)
+    network = _network_of(config)
+    host, _ = _host_of(config, layer, network.num_npus)
     return _computed(config, model, network, host, progress)
 
 

@@ -53,6 +53,13 @@ def describe(summary: dict[str, Any], output: Path) -> None:
         f"{summary['normalized_max_load']:.3f} x the switch's busiest port"
     )
     click.echo(f"  bandwidth tax  {summary['bandwidth_tax']:.1%}")
+    if "placement_gain" in summary:
+        gain = summary["placement_gain"]
+        click.echo(
+            f"  placement      a token touches {gain['fan_out_after']:.2f} NPUs instead of "
+            f"{gain['fan_out_before']:.2f}; the busiest NPU computes {gain['load_after']:.2f} x the mean "
+            f"instead of {gain['load_before']:.2f} ({gain['tokens']:,} tokens that it was not fitted to)"
+        )
     if "completion_ns" in summary:
         click.echo(
             f"  completion     {format_ns(summary['completion_ns'])}, "
