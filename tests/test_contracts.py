@@ -17,8 +17,8 @@ ROOT = Path(moxtrace.__file__).parent
 # data walks from the first to the last; a room imports only from rooms before it, or from itself
 ROOMS = [
     "errors", "jit", "outputs", "units", "rundir", "config", "models", "recordings", "sampling", "placement",
-    "coactivation", "topology", "demand", "transfers", "routing", "chakra", "lowering", "engine", "baseline",
-    "scenario", "generate", "simulate", "verify", "plots", "cli", "__main__",
+    "coactivation", "topology", "demand", "transfers", "routing", "bound", "chakra", "lowering", "engine",
+    "baseline", "scenario", "generate", "simulate", "verify", "plots", "cli", "__main__",
 ]  # fmt: skip
 MODULES = sorted(
     m.name for m in pkgutil.walk_packages([str(ROOT)], "moxtrace.") if m.name != "moxtrace.__main__"

@@ -25,6 +25,7 @@ COMMANDS = {
     "recording": "Look at a recording, or convert it.",
     "topology": "Build, describe and convert topologies.",
     "weights": "Compute link weights offline.",
+    "bound": "What no routing can beat, and how far each policy is from it.",
     "plot": "Draw the link loads of run directories.",
 }
 
