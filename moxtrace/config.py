@@ -12,15 +12,17 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from moxtrace.errors import ConfigError
+from moxtrace.kinds import COMMON, KINDS, misfit, near
 
 __all__ = [
     "ComputeConfig",
+    "FailedConfig",
     "ModelConfig",
     "PlacementConfig",
     "RecordingConfig",
@@ -81,19 +83,71 @@ class PlacementConfig(_Block):
     seed: int = Seed
 
 
+Ends = Annotated[list[int | str], Field(min_length=2, max_length=2)]
+Lanes = Annotated[list[int | str], Field(min_length=3, max_length=3)]
+
+
+class FailedConfig(_Block):
+    """What is broken, by number or name: cables (both ways), single links, NPUs, lanes of a cable."""
+
+    links: list[Ends] = []
+    one_way: list[Ends] = []
+    npus: list[int | str] = []
+    lanes: list[Lanes] = []
+
+
 class TopologyConfig(_Block):
-    """The network; ``path`` reads the user's own graph (``kind: graph``)."""
+    """The network.  ``moxtrace.kinds`` says which keys a kind has; None stands for its default."""
 
     kind: str = "expander"
     npus: int | None = None
     degree: int | None = None
-    dims: list[int] | None = None
     link_gbps: float = Field(default=100.0, gt=0, allow_inf_nan=False)
     latency_ns: float = Field(default=500.0, ge=0, allow_inf_nan=False)
     lanes: int = Field(default=1, gt=0)
-    select: str | None = None
-    path: str | None = None
     seed: int = Seed
+    dims: list[int] | None = None
+    twist: list[int] | None = None
+    offsets: list[int] | None = None
+    dim_lanes: list[int] | None = None
+    select: str | None = None
+    proposals: int | None = None
+    path: str | None = None
+    groups: int | None = None
+    group_size: int | None = None
+    global_links: int | None = None
+    prime_power: int | None = None
+    symbols: int | None = None
+    word_length: int | None = None
+    p: int | None = None
+    q: int | None = None
+    nics: int | None = None
+    nic_lanes: int | None = None
+    boards: int | None = None
+    chips: int | None = None
+    board: str | None = None
+    copper_ports: int | None = None
+    optical_ports: int | None = None
+    port_map: str | None = None
+    wiring: str | None = None
+    spare_optics: str | None = None
+    idle: str | None = None
+    failed: FailedConfig = FailedConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults(cls, value: Any) -> Any:
+        """What the kind says where the configuration does not."""
+        kind = value.get("kind", "expander") if isinstance(value, Mapping) else None
+        if not isinstance(kind, str) or kind not in KINDS:
+            return value
+        usual = {"link_gbps": KINDS[kind].link_gbps, **KINDS[kind].parameters}
+        return {**usual, **{k: v for k, v in value.items() if v is not None or k not in usual}}
+
+    @property
+    def own(self) -> dict[str, Any]:
+        """Keys that not all kinds have, and their values."""
+        return self.model_dump(exclude=set(COMMON))
 
 
 class RoutingConfig(_Block):
@@ -296,7 +350,7 @@ def _validate(value: Mapping[str, Any], source: _Source, overridden: set[tuple[s
         same = [e for e in errors if e["loc"][:2] == known[:2]]
         if known[:2] == ("recording", "layer"):
             first.update(loc=known[:2], type="value", msg="expected a layer number, 'random' or 'all'")
-        loc = tuple(first["loc"])
+        loc = tuple(part for part in first["loc"] if part not in ("int", "str"))
         more = len(errors) - len(same)
         origin = "--set" if loc in overridden else source.where(loc)
         tail = f" (and {more} more)" if more > 0 else ""
@@ -368,12 +422,16 @@ def _check_together(config: RunConfig, source: _Source, overridden: set[tuple[st
             f"missing, and traffic.sampling is {traffic.sampling!r}; name a recording, or set "
             "traffic.sampling: uniform",
         )
-    if topology.kind == "graph" and topology.path is None:
-        refuse(("topology", "path"), "missing; kind: graph reads the graph from a file")
-    if topology.kind != "graph" and topology.path is not None:
-        refuse(("topology", "path"), f"only kind: graph reads a file; kind is {topology.kind!r}")
-    if topology.kind != "graph" and topology.npus is None and topology.dims is None:
-        refuse(("topology", "npus"), "missing; say how many NPUs there are")
+    if topology.kind not in KINDS:
+        refuse(("topology", "kind"), f"unknown kind {topology.kind!r}; {near(topology.kind, KINDS)}")
+    kind = KINDS[topology.kind]
+    if unsuited := misfit(topology.kind, topology.own):
+        refuse(("topology", unsuited[0]), unsuited[1])
+    if "path" in kind.parameters and topology.path is None:
+        refuse(("topology", "path"), f"missing; kind: {topology.kind} reads a file")
+    if topology.npus is None and all(getattr(topology, key) is None for key in kind.sized_by):
+        other = f", or give {' and '.join(kind.sized_by)}" if kind.sized_by else ""
+        refuse(("topology", "npus"), f"missing; say how many NPUs there are{other}")
     if config.placement.kind == "file" and config.placement.path is None:
         refuse(("placement", "path"), "missing; kind: file reads the placement from a file")
     model = config.model
@@ -387,8 +445,10 @@ def _check_together(config: RunConfig, source: _Source, overridden: set[tuple[st
 def dump(config: RunConfig, folder: Path) -> str:
     """The configuration as YAML that gives the same run again when it lies in ``folder``."""
     value = config.model_dump(mode="json")
+    own = (*COMMON, *KINDS[config.topology.kind].parameters)
+    value["topology"] = {key: found for key, found in value["topology"].items() if key in own}
     for block, key in PATH_KEYS:
-        if value[block][key] is not None:
+        if value[block].get(key) is not None:
             value[block][key] = Path(os.path.relpath(value[block][key], folder)).as_posix()
     header = "# Every key of this run, defaults included: moxtrace generate config.resolved.yaml -o RUN\n"
     return header + yaml.safe_dump(value, sort_keys=False, default_flow_style=False)

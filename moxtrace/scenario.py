@@ -7,7 +7,6 @@ network, and the block of transfers that the policy makes of it.
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,14 +91,13 @@ def model_of(config: RunConfig) -> ModelShape:
 
 
 def topology_of(config: RunConfig) -> Topology:
-    """The configured network, before a policy replaces it by a switch."""
+    """The configured network without what failed, before a policy replaces it by a switch."""
     block = config.topology
-    rule = {} if block.select is None else {"select": block.select}
-    npus = math.prod(block.dims) if block.npus is None and block.dims else block.npus
-    return topology.build(
-        block.kind, npus, degree=block.degree, dims=block.dims, link_gbps=block.link_gbps,
-        latency_ns=block.latency_ns, lanes=block.lanes, seed=block.seed, path=block.path, **rule,
+    built = topology.build(
+        block.kind, block.npus, degree=block.degree, link_gbps=block.link_gbps, latency_ns=block.latency_ns,
+        lanes=block.lanes, seed=block.seed, **block.own,
     )  # fmt: skip
+    return topology.without(built, topology.Failed(**block.failed.model_dump()))
 
 
 def _layer_of(config: RunConfig, model: ModelShape) -> tuple[LayerCounts, str]:

@@ -137,3 +137,51 @@ def test_message_bytes():
     assert config.message_bytes(7168, "fp32") == 28672
     with pytest.raises(ConfigError, match="expected one of bf16, fp16, fp32, fp8"):
         config.message_bytes(7168, "int4")
+
+
+def test_a_kind_of_network_brings_its_defaults(write):
+    text = "traffic: {sampling: uniform}\ntopology: {kind: boardfly, npus: 1024, board: full}\n"
+    topology = config.load(write(text)).topology
+    assert (topology.link_gbps, topology.board, topology.port_map, topology.dims) == (
+        1600.0,
+        "full",
+        "balanced",
+        None,
+    )
+    assert config.load(write(text), ["topology.link_gbps=400"]).topology.link_gbps == 400
+    expander = config.load(write(GOOD)).topology
+    assert (expander.select, expander.proposals, expander.link_gbps) == ("anneal", 1_000_000, 100.0)
+
+
+@pytest.mark.parametrize(
+    ("topology", "message"),
+    [
+        (
+            "kind: expnder, npus: 8",
+            "run.yaml:2: topology.kind: unknown kind 'expnder'; did you mean 'expander'",
+        ),
+        (
+            "kind: torus, npus: 8, select: anneal",
+            "run.yaml:2: topology.select: found 'anneal', which is nothing that kind torus has; its",
+        ),
+        (
+            "kind: expander, npus: 8, select: best",
+            "topology.select: found 'best'; expected one of anneal, radius",
+        ),
+        ("kind: hyperx", "topology.npus: missing; say how many NPUs there are, or give dims"),
+        ("kind: demand-tuned, degree: 2", "topology.path: missing; kind: demand-tuned reads a file"),
+        ("kind: ring, npus: 8, failed: {links: [[0]]}", "topology.failed.links.0: found"),
+        (
+            "kind: ring, npus: 8, failed: {links: [[0, 1.5]]}",
+            "topology.failed.links.0.1: found 1.5; expected",
+        ),
+        (
+            "kind: ring, npus: 8, failed: {link: []}",
+            "topology.failed.link: unknown key; did you mean 'links'",
+        ),
+    ],
+)
+def test_keys_that_do_not_suit_the_kind(write, topology, message):
+    with pytest.raises(ConfigError) as caught:
+        config.load(write(f"traffic: {{sampling: uniform}}\ntopology: {{{topology}}}\n"))
+    assert message in str(caught.value)

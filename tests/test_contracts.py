@@ -16,7 +16,7 @@ from moxtrace.cli import COMMANDS
 ROOT = Path(moxtrace.__file__).parent
 # data walks from the first to the last; a room imports only from rooms before it, or from itself
 ROOMS = [
-    "errors", "jit", "outputs", "units", "rundir", "config", "models", "recordings", "sampling", "placement",
+    "errors", "jit", "outputs", "units", "kinds", "rundir", "config", "models", "recordings", "sampling", "placement",
     "coactivation", "topology", "demand", "transfers", "routing", "bound", "chakra", "lowering", "engine",
     "baseline", "scenario", "generate", "simulate", "verify", "plots", "cli", "__main__",
 ]  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,7 +11,8 @@ import click
 
 from moxtrace.cli.common import json_option, print_json, print_table, verbosity_options
 from moxtrace.errors import ConfigError, OutputError
-from moxtrace.topology import KINDS, SELECT_RULES, Topology, build, describe, read, write
+from moxtrace.kinds import KINDS, PARAMETERS
+from moxtrace.topology import Topology, build, describe, read, write
 
 __all__ = ["command"]
 
@@ -20,19 +21,58 @@ F = TypeVar("F", bound=Callable[..., Any])
 BUILT = tuple(kind for kind in KINDS if kind != "graph")
 
 
-def _dims(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[int, ...] | None:
-    """Lengths of a torus from ``4x4x8``."""
+def _dims(ctx: click.Context, param: click.Parameter, value: str | None) -> list[int] | None:
+    """Lengths of dimensions from ``4x4x8``."""
     if value is None:
         return None
     try:
-        return tuple(int(length) for length in value.split("x"))
+        return [int(length) for length in value.split("x")]
     except ValueError:
         raise click.BadParameter(f"{value!r}; expected lengths such as 4x4 or 4x4x8", ctx, param) from None
 
 
-def _examples(*lines: str) -> str:
+def _params(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, Any]:
+    """Parameters from ``key=value``; a list of numbers is ``1,5,14``."""
+    found: dict[str, Any] = {}
+    for setting in values:
+        name, equals, text = (part.strip() for part in setting.partition("="))
+        if not equals or name not in PARAMETERS:
+            near = difflib.get_close_matches(name, PARAMETERS, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(PARAMETERS)}"
+            raise click.BadParameter(f"{setting!r}: expected key=value{hint}", ctx, param)
+        if name in found:
+            raise click.BadParameter(f"{name} is given twice", ctx, param)
+        found[name] = _value(text, PARAMETERS[name].form)
+    return found
+
+
+def _value(text: str, form: str) -> Any:
+    """A parameter's value; what is no number stays text, which the builder refuses by name."""
+    try:
+        if form == "number":
+            return int(text)
+        if form == "numbers":
+            return [int(number) for number in text.strip("[]").split(",")]
+    except ValueError:
+        pass
+    return text
+
+
+def _kinds_text() -> str:
+    """Every kind and its own parameters, and what these mean, for help texts."""
+    lines = []
+    for name, kind in KINDS.items():
+        own = ", ".join(k if v is None else f"{k}={v}" for k, v in kind.parameters.items())
+        lines.append(f"  {name}: {kind.text}" + (f"\n      {own}" if own else ""))
+    lines += ["\n\b\nParameters (-p KEY=VALUE; as keys of topology: in a configuration):"]
+    lines += [f"  {name}: {parameter.text}" for name, parameter in PARAMETERS.items()]
+    return "\n".join(lines)
+
+
+def _examples(*lines: str, kinds: bool = False) -> str:
     """An epilog that keeps its lines as they are."""
-    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+    text = "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+    return text + f"\n\n\b\nKinds, with parameters of their own:\n{_kinds_text()}" if kinds else text
 
 
 def _options(*options: Callable[[F], F]) -> Callable[[F], F]:
@@ -45,20 +85,24 @@ def _options(*options: Callable[[F], F]) -> Callable[[F], F]:
 
 
 _rate_options = _options(
-    click.option("--link-gbps", type=float, default=100, show_default=True, help="Gbit/s per lane."),
+    click.option("--link-gbps", type=float, help="Gbit/s per lane; default 100, boardfly 1600."),
     click.option("--latency-ns", type=float, default=500, show_default=True, help="Latency of a link, ns."),
     click.option("--lanes", type=int, default=1, show_default=True, help="Parallel cables of a link."),
 )
 _shape_options = _options(
-    click.option("--npus", type=int, help="NPUs, 2 to 4096."),
-    click.option("--degree", type=int, help="Links per NPU (expander, random-regular, switch)."),
-    click.option("--dims", metavar="AxB[xC]", callback=_dims, help="Of a torus; default: 2-D, near square."),
+    click.option("--npus", type=int, help="NPUs, 2 to 4096; kinds with a size of their own need none."),
+    click.option("--degree", type=int, help="Links per NPU, where the kind leaves a choice."),
+    click.option("--dims", metavar="AxB[xC]", callback=_dims, help="Of torus, mesh, hyperx, twisted-torus."),
     click.option("--seed", type=int, default=1, show_default=True, help="Of a random kind."),
+    click.option("--select", help=PARAMETERS["select"].text[0].upper() + PARAMETERS["select"].text[1:] + "."),
     click.option(
-        "--select",
-        type=click.Choice(SELECT_RULES),
-        default=SELECT_RULES[0],
-        help="How an expander is chosen; radius: lowest (radius, diameter, path length) of 200.",
+        "-p",
+        "--param",
+        "own",
+        multiple=True,
+        metavar="KEY=VALUE",
+        callback=_params,
+        help="Any other parameter of the kind, such as groups=36 or offsets=1,5; see `make -h`.",
     ),
     _rate_options,
 )
@@ -74,7 +118,22 @@ def _may_write(path: Path, force: bool) -> None:
 def _say_written(path: Path, topology: Topology) -> None:
     if not click.get_current_context().meta.get("quiet"):
         what = f"{topology.kind}, {topology.num_npus} NPUs, {topology.num_links} links"
-        click.echo(f"wrote {path}: {what}", err=True)
+        notes = "".join(f"; {name}: {text}" for name, text in _notes(topology.parameters))
+        click.echo(f"wrote {path}: {what}{notes}", err=True)
+
+
+def _notes(told: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What the builder has to tell beside the graph."""
+    lines = []
+    if won := told.get("annealing"):
+        for name in ("triangles", "pairs_beyond_2_hops", "score"):
+            before, after = won[name]
+            lines.append((f"annealed {name.replace('_', ' ')}", f"{before:,g} -> {after:,g}"))
+    if cables := told.get("cables"):
+        lines.append(("cables", ", ".join(f"{count:,} {sort}" for sort, count in cables.items())))
+    if "direct_traffic" in told:
+        lines.append(("traffic over one link", f"{told['direct_traffic']:.1%}"))
+    return lines
 
 
 @click.group(
@@ -95,6 +154,9 @@ def command() -> None:
         "moxtrace topology make expander --npus 64 --degree 8 -o net.csv",
         "moxtrace topology make torus --npus 32 --dims 4x8 --link-gbps 200 -o torus.json",
         "moxtrace topology make switch --npus 16 --degree 8 -o switch.graphml",
+        "moxtrace topology make boardfly --npus 1024 -p port_map=random -o pod.csv",
+        "moxtrace topology make demand-tuned --degree 8 -p path=traffic.csv -o tuned.csv",
+        kinds=True,
     ),
 )
 @click.argument("kind")
@@ -103,13 +165,9 @@ def command() -> None:
 @_force_option
 @verbosity_options
 def make(kind: str, path: Path, force: bool, **shape: Any) -> None:
-    """Build a topology of KIND and write it to FILE.
-
-    KIND is ring, torus, hypercube, fully-connected, switch, expander (the best of 200 random regular
-    graphs) or random-regular (one of them).
-    """
+    """Build a topology of KIND and write it to FILE."""
     _may_write(path, force)
-    topology = build(kind, shape.pop("npus"), **shape)
+    topology = build(kind, shape.pop("npus"), **_merged(shape))
     write(topology, path)
     _say_written(path, topology)
 
@@ -152,15 +210,34 @@ def show(what: str, picture: Path | None, force: bool, as_json: bool, **shape: A
 def _load(what: str, shape: dict[str, Any]) -> Topology:
     npus = shape.pop("npus")
     if what in BUILT:
-        return build(what, npus, **shape)
+        return build(what, npus, **_merged(shape))
     ctx = click.get_current_context()
-    given = [name for name in ("degree", "dims", "seed", "select") if _was_given(ctx, name)]
+    given = [name for name in ("degree", "dims", "seed", "select", "own") if _was_given(ctx, name)]
     if given or not (Path(what).suffix or Path(what).exists()):
         near = difflib.get_close_matches(what, BUILT, 1)
         hint = f", did you mean {near[0]!r}?" if near else ""
-        found = f"--{given[0]} with a file{hint}" if given else f"neither a file nor a kind{hint}"
+        found = (
+            f"--{given[0].replace('own', 'param')} with a file{hint}"
+            if given
+            else f"neither a file nor a kind{hint}"
+        )
         raise ConfigError(f"topology {what}: {found}; expected a file, or a kind: {', '.join(BUILT)}")
-    return read(what, npus=npus, **{name: shape[name] for name in ("link_gbps", "latency_ns", "lanes")})
+    return read(what, npus=npus, **_rates(shape))
+
+
+def _rates(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Rate options; a file's links are at 100 Gbit/s where neither it nor the user says."""
+    rates = {name: given[name] for name in ("link_gbps", "latency_ns", "lanes")}
+    return {name: value for name, value in rates.items() if value is not None}
+
+
+def _merged(shape: dict[str, Any]) -> dict[str, Any]:
+    """Options of their own and ``--param`` together."""
+    own = shape.pop("own")
+    twice = [name for name in own if shape.get(name) is not None]
+    if twice:
+        raise ConfigError(f"topology: {twice[0]} is given as an option and as --param; give it once")
+    return {**shape, **own}
 
 
 def _was_given(ctx: click.Context, name: str) -> bool:
@@ -191,6 +268,7 @@ def _lines(result: dict[str, Any]) -> list[tuple[str, str]]:
         ("triangles", f"{result['triangles']:,}"),
         ("every link has an equal reverse", yes("is_symmetric")),
         ("all links alike, one lane each", yes("is_uniform")),
+        *_notes(result),
     ]
 
 
@@ -213,6 +291,6 @@ def convert(source: Path, path: Path, force: bool, **defaults: Any) -> None:
     The rate, latency and lanes given here hold where IN does not say.
     """
     _may_write(path, force)
-    topology = read(source, **defaults)
+    topology = read(source, npus=defaults.pop("npus"), **_rates(defaults))
     write(topology, path)
     _say_written(path, topology)

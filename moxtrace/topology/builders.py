@@ -1,15 +1,17 @@
-"""Standard networks, built from a few numbers.
+"""Networks, built from a few numbers.
 
 Goes in: the ``topology`` block of a configuration.  Comes out: :class:`Topology`.  Every cable is two links,
-one each way.
+one each way, except in kinds whose links are one-way.
+
+Each kind is a function from :class:`~moxtrace.topology.request.Request` to
+:class:`~moxtrace.topology.request.Wiring`, in the module of its family; their parameters stand in
+:mod:`moxtrace.kinds`.
 """
 
 from __future__ import annotations
 
-import difflib
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,120 +19,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moxtrace.errors import TopologyError
-from moxtrace.topology import expander
+from moxtrace.kinds import KINDS, misfit, near
+from moxtrace.topology import expander, grids, lifts, words
+from moxtrace.topology.boardfly import boardfly
+from moxtrace.topology.demand_tuned import demand_tuned
+from moxtrace.topology.dragonfly import dragonfly
 from moxtrace.topology.graph import MAX_NPUS, Topology
+from moxtrace.topology.lps import lps
 from moxtrace.topology.readers import read
+from moxtrace.topology.request import Request, Wiring, choices
+from moxtrace.topology.slim_fly import slim_fly
 
-__all__ = ["KINDS", "SELECT_RULES", "build", "ideal_switch_of"]
-
-SELECT_RULES = tuple(expander.RULES)
-
-Cables = NDArray[np.integer[Any]]
+__all__ = ["build", "ideal_switch_of"]
 
 
-@dataclass(frozen=True)
-class _Request:
-    """What was asked for, as far as it shapes the graph."""
-
-    kind: str
-    npus: int
-    degree: int | None
-    dims: tuple[int, ...] | None
-    seed: int
-    select: str
-
-    def refuse(self, problem: str) -> TopologyError:
-        return TopologyError(f"topology {self.kind}: {problem}")
-
-
-def _choices(options: Iterable[object]) -> str:
-    return " or ".join(str(o) for o in options)
-
-
-def _unknown(what: str, found: str, known: Sequence[str]) -> TopologyError:
-    near = difflib.get_close_matches(str(found), known, 1)
-    hint = f", did you mean {near[0]!r}?" if near else ""
-    return TopologyError(f"topology: unknown {what} {found!r}{hint}; expected one of {', '.join(known)}")
-
-
-def _own_degree(request: _Request, degree: int) -> None:
-    """Refuse a degree that the kind does not have."""
-    if request.degree not in (None, degree):
-        raise request.refuse(
-            f"degree {request.degree}: {request.npus} NPUs of this kind have degree {degree}; "
-            "leave degree out, or take kind expander"
-        )
-
-
-def _grid(dims: Sequence[int]) -> Cables:
-    """Cables of a torus, row-major, the last dimension fastest; a wrap of length 2 gives its cable twice."""
-    ids = np.arange(math.prod(dims)).reshape(dims)
-    ends = [np.stack((ids, np.roll(ids, -1, axis)), axis=-1).reshape(-1, 2) for axis in range(len(dims))]
-    return np.concatenate(ends)
-
-
-def _ring(request: _Request) -> Cables:
-    _own_degree(request, 2)
-    return _grid([request.npus])
-
-
-def _split(npus: int, parts: int) -> tuple[int, ...] | None:
-    """``npus`` as a product of ``parts`` factors of at least 2, as equal as they can be, ascending."""
-    if parts == 1:
-        return (npus,) if npus >= 2 else None
-    found: list[tuple[int, ...]] = []
-    for first in range(2, npus // 2 + 1):
-        if npus % first == 0 and (rest := _split(npus // first, parts - 1)):
-            found.append(tuple(sorted((first, *rest))))
-    return min(found, key=lambda dims: (sum(dims), dims)) if found else None
-
-
-def _torus_dims(request: _Request) -> tuple[int, ...]:
-    npus, dims = request.npus, request.dims
-    if dims is None:
-        if dims := _split(npus, 2):
-            return dims
-        near = [k for k in (npus - 1, npus + 1) if _split(k, 2)]
-        raise request.refuse(f"{npus} NPUs make no 2-D torus, {npus} is prime; the nearest: {_choices(near)}")
-    if len(dims) not in (2, 3) or min(dims) < 2:
-        raise request.refuse(f"dims {list(dims)}; expected 2 or 3 lengths of at least 2, such as [4, 4]")
-    if math.prod(dims) != npus:
-        fits = _split(npus, len(dims))
-        mend = f"npus: {math.prod(dims)}" + (f", or dims: {list(fits)}" if fits else "")
-        size = " x ".join(map(str, dims))
-        raise request.refuse(
-            f"dims {list(dims)} hold {size} = {math.prod(dims)} NPUs, but npus is {npus}; give {mend}"
-        )
-    return dims
-
-
-def _torus(request: _Request) -> Cables:
-    dims = _torus_dims(request)
-    _own_degree(request, 2 * len(dims))
-    return _grid(dims)
-
-
-def _hypercube(request: _Request) -> Cables:
-    npus = request.npus
-    size = npus.bit_length() - 1
-    if npus != 1 << size:
-        near = [k for k in (1 << size, 2 << size) if k <= MAX_NPUS]
-        raise request.refuse(f"{npus} NPUs; expected a power of two, the nearest: {_choices(near)}")
-    _own_degree(request, size)
-    ids = np.arange(npus)
-    return np.concatenate([np.stack((ids, ids ^ (1 << k)), axis=1)[(ids >> k) & 1 == 0] for k in range(size)])
-
-
-def _fully_connected(request: _Request) -> Cables:
-    _own_degree(request, request.npus - 1)
-    return np.stack(np.triu_indices(request.npus, 1), axis=1)
-
-
-def _check_regular(request: _Request) -> int:
-    """The degree of a random regular graph, once it is known that such a graph can exist."""
-    npus, degree = request.npus, request.degree
-    if degree is None:
-        raise request.refuse(f"degree is missing; give the links per NPU, such as degree: {min(8, npus - 1)}")
+def _check_regular(request: Request) -> tuple[int, int]:
+    """NPUs and degree of a random regular graph, once it is known that such a graph can exist."""
+    npus, degree = request.need_npus(), request.need_degree()
     if degree >= npus:
         raise request.refuse(
             f"degree {degree} needs at least {degree + 1} NPUs, found {npus}; the nearest: degree {npus - 1}"
@@ -139,108 +44,120 @@ def _check_regular(request: _Request) -> int:
         degrees = [d for d in (degree - 1, degree + 1) if 2 <= d < npus]
         raise request.refuse(
             f"{npus} NPUs of degree {degree} have {npus * degree} link ends, an odd number, which cannot be "
-            f"paired; the nearest: degree {_choices(degrees)}, or {_choices([npus - 1, npus + 1])} NPUs"
+            f"paired; the nearest: degree {choices(degrees)}, or {choices([npus - 1, npus + 1])} NPUs"
         )
     if degree < 2 < npus or degree < 1:
         raise request.refuse(
             f"degree {degree} cannot connect {npus} NPUs; the nearest: degree {min(2, npus - 1)}"
         )
-    return degree
+    return npus, degree
 
 
-def _expander(request: _Request) -> Cables:
-    if request.select not in expander.RULES:
-        raise _unknown("select", request.select, SELECT_RULES)
-    return expander.RULES[request.select](request.npus, _check_regular(request), request.seed)
+def _expander(request: Request) -> Wiring:
+    npus, degree = _check_regular(request)
+    if request.own["select"] == "radius":
+        return Wiring(npus, expander.by_radius(npus, degree, request.seed))
+    cables, won = expander.anneal(npus, degree, request.seed, request.own["proposals"])
+    return Wiring(npus, cables, settled={"annealing": won} if won else {})
 
 
-def _random_regular(request: _Request) -> Cables:
-    return expander.first_connected(request.npus, _check_regular(request), request.seed)
+def _random_regular(request: Request) -> Wiring:
+    npus, degree = _check_regular(request)
+    return Wiring(npus, expander.first_connected(npus, degree, request.seed))
 
 
-# kind -> its cables; "switch" and "graph" are made otherwise
-_CABLES: dict[str, Callable[[_Request], Cables]] = {
-    "ring": _ring,
-    "torus": _torus,
-    "hypercube": _hypercube,
-    "fully-connected": _fully_connected,
+_WIRINGS: dict[str, Callable[[Request], Wiring]] = {
+    "ring": grids.ring,
+    "torus": grids.torus,
+    "mesh": grids.mesh,
+    "twisted-torus": grids.twisted_torus,
+    "hypercube": grids.hypercube,
+    "circulant": grids.circulant,
+    "fully-connected": grids.fully_connected,
+    "hyperx": grids.hyperx,
     "expander": _expander,
     "random-regular": _random_regular,
+    "xpander": lifts.xpander,
+    "dragonfly": dragonfly,
+    "slim-fly": slim_fly,
+    "de-bruijn": words.de_bruijn,
+    "kautz": words.kautz,
+    "generalized-kautz": words.generalized_kautz,
+    "lps": lps,
+    "nvlink-domains": lifts.nvlink_domains,
+    "boardfly": boardfly,
+    "demand-tuned": demand_tuned,
 }
-KINDS = (*_CABLES, "switch", "graph")
-_USES = {"torus": ("dims",), "expander": ("degree", "seed", "select"), "random-regular": ("degree", "seed")}
+_TAKE_DEGREE = ("expander", "random-regular", "xpander", "generalized-kautz", "demand-tuned")
+_TAKE_SEED = ("expander", "random-regular", "xpander", "nvlink-domains", "boardfly")
 
 
 def build(
     kind: str,
-    npus: int | None,
+    npus: int | None = None,
     *,
     degree: int | None = None,
-    dims: Sequence[int] | None = None,
-    link_gbps: float = 100,
+    link_gbps: float | None = None,
     latency_ns: float = 500,
     lanes: int = 1,
     seed: int = 1,
-    select: str = "radius",
-    path: str | Path | None = None,
+    **parameters: Any,
 ) -> Topology:
     """Build a network.
 
     Parameters
     ----------
     kind : str
-        ``ring``, ``torus`` (2-D or 3-D), ``hypercube``, ``fully-connected``, ``expander`` (the best of 200
-        random regular graphs), ``random-regular`` (one of them), ``switch`` (one ideal packet switch) or
-        ``graph`` (the file ``path``).
-    npus : int or None
-        2 to 4,096; None only for ``graph``, where it is what the file says.
+        One of :data:`moxtrace.kinds.KINDS`: ``ring``, ``expander``, ``boardfly``, ``switch`` (one ideal
+        packet switch), ``graph`` (the file ``path``), ...
+    npus : int, optional
+        2 to 4,096.  May be left out where other parameters, or a file, say it.
     degree : int, optional
         Links per NPU.  A switch port is as fast as that many links; kinds that leave no choice refuse
         another value than theirs.
-    dims : sequence of int, optional
-        Lengths of a torus, at least 2 each; default: 2-D, as square as can be.
-    link_gbps, latency_ns, lanes : float, float, int
-        Of every link: Gbit/s per lane, ns, parallel cables.  For ``graph``: where the file does not say.
+    link_gbps : float, optional
+        Gbit/s per lane; default: what the kind says, mostly 100.  For ``graph``: where the file does not
+        say, as latency and lanes.
+    latency_ns, lanes : float, int
+        Of every link: ns, parallel cables.
     seed : int
         Of random kinds; >= 0.
-    select : str
-        How ``expander`` chooses: ``radius`` takes the lowest (radius, diameter, average path length).
-    path : path, optional
-        File of ``graph``.
+    **parameters
+        Those of the kind, as :mod:`moxtrace.kinds` lists them; None means its default.
 
     Returns
     -------
     Topology
+        Its ``parameters`` hold every parameter and what the builder has to tell, such as ``annealing``.
 
     Raises
     ------
     TopologyError
-        For a kind that does not exist or numbers that no such network has; names the nearest that work.
+        For a kind that does not exist, a parameter that it does not have, or numbers that no such network
+        has; names the nearest that work.
 
     Notes
     -----
     A torus dimension (or ring) of length 2 has its cable and its wrap between the same two NPUs: one link
     with two lanes.
     """
-    _check_numbers(npus, link_gbps, latency_ns, lanes, seed)
     if kind not in KINDS:
-        raise _unknown("kind", kind, KINDS)
-    if (path is not None) != (kind == "graph"):
-        found = "no path" if path is None else f"path {str(path)!r}"
-        raise TopologyError(f"topology {kind}: {found}; a path goes with kind graph, and only there")
-    if dims is not None and kind != "torus":
-        raise TopologyError(f"topology {kind}: dims {list(dims)}; only a torus has dims")
-    rates: dict[str, Any] = {"link_gbps": link_gbps, "latency_ns": latency_ns, "lanes": lanes}
-    if path is not None:
-        if degree is not None:
-            raise TopologyError(f"topology graph: degree {degree}; the file has the links, leave degree out")
-        return read(path, npus=npus, **rates)
-    if npus is None:
-        raise TopologyError(f"topology {kind}: npus is missing; give a number from 2 to {MAX_NPUS}")
-    request = _Request(kind, npus, degree, None if dims is None else tuple(dims), seed, select)
+        raise TopologyError(f"topology: unknown kind {kind!r}; {near(kind, KINDS)}")
+    rate = KINDS[kind].link_gbps if link_gbps is None else link_gbps
+    _check_numbers(npus, rate, latency_ns, lanes, seed)
+    if unsuited := misfit(kind, parameters):
+        raise TopologyError(f"topology {kind}: {unsuited[0]}: {unsuited[1]}")
+    own = dict(KINDS[kind].parameters) | {k: v for k, v in parameters.items() if v is not None}
+    rates = {"link_gbps": rate, "latency_ns": latency_ns, "lanes": lanes}
+    request = Request(kind, npus, degree, seed, own)
+    if kind == "graph":
+        return _graph(request, rates)
     if kind == "switch":
-        return _switch(request, **rates)
-    return _cabled(request, _CABLES[kind](request), **rates)
+        return _switch(request, rates)
+    wiring = _WIRINGS[kind](request)
+    if kind not in _TAKE_DEGREE:
+        request.check_degree(wiring)
+    return _cabled(request, wiring, rates)
 
 
 def _check_numbers(npus: int | None, link_gbps: float, latency_ns: float, lanes: int, seed: int) -> None:
@@ -255,28 +172,47 @@ def _check_numbers(npus: int | None, link_gbps: float, latency_ns: float, lanes:
             raise TopologyError(f"topology: {name}: {value}; expected {expected}")
 
 
-def _parameters(request: _Request, **rates: float) -> dict[str, Any]:
-    used = _USES.get(request.kind, ())
-    values = {name: getattr(request, name) for name in used}
-    if "dims" in used:
-        values["dims"] = list(_torus_dims(request))  # also where the choice was ours
-    return {"kind": request.kind, "npus": request.npus, **values, **rates}
+def _graph(request: Request, rates: Mapping[str, Any]) -> Topology:
+    if request.own["path"] is None:
+        raise request.refuse("path is missing; name the file of the graph")
+    if request.degree is not None:
+        raise request.refuse(f"degree {request.degree}; the file has the links, leave degree out")
+    return read(request.own["path"], npus=request.npus, **rates)
 
 
-def _cabled(request: _Request, cables: Cables, link_gbps: float, latency_ns: float, lanes: int) -> Topology:
-    """Two links for each cable; a cable given k times is one with k times the lanes."""
-    low, high = cables.min(axis=1).astype(np.int64), cables.max(axis=1).astype(np.int64)
-    pair, times = np.unique(low * request.npus + high, return_counts=True)
-    low, high = pair // request.npus, pair % request.npus
+def _parameters(request: Request, npus: int, rates: Mapping[str, Any], **settled: Any) -> dict[str, Any]:
+    """How to build the network again: common parameters, those of the kind, and what was settled."""
+    values: dict[str, Any] = {"kind": request.kind, "npus": npus}
+    if request.kind in _TAKE_DEGREE:
+        values["degree"] = request.degree
+    if request.kind in _TAKE_SEED:
+        values["seed"] = request.seed
+    own = {name: _plain(value) for name, value in request.own.items() if value is not None}
+    return {**values, **own, **settled, **rates}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Path):
+        return str(value)
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _cabled(request: Request, wiring: Wiring, rates: Mapping[str, Any]) -> Topology:
+    """Two links for each cable, or one; a cable given k times is one with k times the lanes."""
+    ends = wiring.ends.astype(np.int64)
+    if not wiring.one_way:
+        ends = np.concatenate((ends, ends[:, ::-1]))
+    pair, times = np.unique(ends[:, 0] * wiring.npus + ends[:, 1], return_counts=True)
     return Topology(
         request.kind,
-        request.npus,
-        np.concatenate((low, high)).astype(np.int32),
-        np.concatenate((high, low)).astype(np.int32),
-        np.full(2 * len(pair), float(link_gbps)),
-        np.full(2 * len(pair), float(latency_ns)),
-        np.tile(times * lanes, 2).astype(np.int32),
-        parameters=_parameters(request, link_gbps=link_gbps, latency_ns=latency_ns, lanes=lanes),
+        wiring.npus,
+        (pair // wiring.npus).astype(np.int32),
+        (pair % wiring.npus).astype(np.int32),
+        np.full(len(pair), float(rates["link_gbps"])),
+        np.full(len(pair), float(rates["latency_ns"])),
+        (times * rates["lanes"]).astype(np.int32),
+        wiring.names,
+        _parameters(request, wiring.npus, rates, **wiring.settled),
     )
 
 
@@ -292,15 +228,14 @@ def _star(
     return Topology("switch", npus, src, dst, rate, latency, lanes, num_nodes=npus + 1, **rest)
 
 
-def _switch(request: _Request, link_gbps: float, latency_ns: float, lanes: int) -> Topology:
+def _switch(request: Request, rates: Mapping[str, Any]) -> Topology:
     """The ideal switch of NPUs with ``degree`` links: each port is as fast as all of them together."""
-    degree = 1 if request.degree is None else request.degree
+    npus, degree = request.need_npus(), 1 if request.degree is None else request.degree
     if degree < 1:
         raise request.refuse(f"degree {degree}; expected at least 1 link's worth per port")
-    port = np.full(request.npus, float(degree) * link_gbps * lanes)
-    latency = np.full(2 * request.npus, float(latency_ns))
-    rates = {"link_gbps": link_gbps, "latency_ns": latency_ns, "lanes": lanes}
-    return _star(request.npus, port, port, latency, parameters=_parameters(request, degree=degree, **rates))
+    port = np.full(npus, float(degree) * rates["link_gbps"] * rates["lanes"])
+    latency = np.full(2 * npus, float(rates["latency_ns"]))
+    return _star(npus, port, port, latency, parameters=_parameters(request, npus, rates, degree=degree))
 
 
 def ideal_switch_of(topology: Topology) -> Topology:

@@ -11,19 +11,22 @@ Singla et al., Jellyfish: networking data centers randomly, NSDI 2012.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from moxtrace.topology import kernels
 
-__all__ = ["RULES", "Rule", "draw", "first_connected"]
+__all__ = ["anneal", "by_radius", "draw", "first_connected", "is_connected"]
+
+log = logging.getLogger(__name__)
 
 DRAWS = 200
+HEAT = 2.0  # at which annealing starts, in units of its score
 
 Cables = NDArray[np.int32]
-Rule = Callable[[int, int, int], Cables]  # (npus, degree, seed)
 Score = tuple[int, int, int]
 
 
@@ -77,7 +80,7 @@ def first_connected(npus: int, degree: int, seed: int) -> Cables:
         number += 1
 
 
-def _by_radius(npus: int, degree: int, seed: int) -> Cables:
+def by_radius(npus: int, degree: int, seed: int) -> Cables:
     """The draw, of 200, with the lowest (radius, diameter, average path length); the first among equals.
 
     Disconnected draws are no candidates; where all 200 are, the first connected one after them is taken.
@@ -96,4 +99,44 @@ def _by_radius(npus: int, degree: int, seed: int) -> Cables:
             return best[1]
 
 
-RULES: dict[str, Rule] = {"radius": _by_radius}
+def is_connected(npus: int, cables: Cables) -> bool:
+    """Whether every NPU reaches every other."""
+    return bool(_score(npus, cables)[0] > 0)
+
+
+def anneal(npus: int, degree: int, seed: int, proposals: int) -> tuple[Cables, dict[str, Any]]:
+    """The plain draw, annealed for ``3 * triangles + 0.5 * pairs at distance > 2``.
+
+    Triangles and distant pairs go with a busier busiest link and more relays.  The best connected graph
+    met on the way is returned.  Where more than half of all links are there, hardly a token needs a relay and
+    triangles give balance, so a graph is chosen by :func:`by_radius`.
+
+    Parameters
+    ----------
+    npus, degree, seed : int
+    proposals : int
+        Swaps of two cables' ends that are tried.
+
+    Returns
+    -------
+    cables : array of int32, shape (npus * degree / 2, 2)
+    won : dict
+        ``proposals``, and before and after: ``score``, ``triangles``, ``pairs_beyond_2_hops``; empty where
+        nothing was annealed.
+    """
+    if 2 * degree > npus - 1:
+        log.info("expander of %d NPUs, degree %d: more than half of all links, not annealed", npus, degree)
+        return by_radius(npus, degree, seed), {}
+    cables = first_connected(npus, degree, seed).copy()
+    stream = np.random.SeedSequence([seed, npus, degree]).generate_state(1, np.uint64)[0]
+    counts = [int(x) for x in kernels.anneal(cables, npus, proposals, HEAT, stream)]
+    won: dict[str, Any] = {"proposals": proposals}
+    for name, (before, after) in {
+        "score": (counts[0] / 2, counts[2] / 2),
+        "triangles": (counts[1], counts[3]),
+        "pairs_beyond_2_hops": (counts[0] - 6 * counts[1], counts[2] - 6 * counts[3]),
+    }.items():
+        won[name] = [before, after]
+    log.info("expander of %d NPUs, degree %d: annealed, %s", npus, degree, won)
+    cables = np.sort(cables, axis=1)
+    return cables[np.lexsort((cables[:, 1], cables[:, 0]))], won

@@ -9,7 +9,7 @@ import numpy as np
 
 from moxtrace.jit import allocating
 
-__all__ = ["all_hops", "count_triangles", "path_stats", "random_regular", "refine_bisection"]
+__all__ = ["all_hops", "anneal", "count_triangles", "path_stats", "random_regular", "refine_bisection"]
 
 # Tries to mend one clash before the whole pairing is thrown away.  Below half of all links, about one try
 # in four or more succeeds, so only tiny graphs, which can truly be stuck, ever start again.
@@ -252,3 +252,143 @@ def refine_bisection(ptr, nbr, weight, side):
             side[moved[k]] = 1 - side[moved[k]]
         if kept == 0:
             return
+
+
+@allocating
+def _detach(u, v, nbr, degree, walks, adjacent):
+    """Take cable u-v out; returns the change of 2 * (3 * triangles + pairs beyond 2 hops / 2)."""
+    change = -6 * np.int64(walks[u, v])
+    for p, q in ((u, v), (v, u)):
+        for i in range(degree[p]):
+            x = nbr[p, i]
+            if x != q:  # the walk x - p - q is gone
+                walks[x, q] -= 1
+                walks[q, x] -= 1
+                if walks[x, q] == 0 and not adjacent[x, q]:
+                    change += 1
+    adjacent[u, v] = adjacent[v, u] = False
+    if walks[u, v] == 0:
+        change += 1
+    for p, q in ((u, v), (v, u)):
+        degree[p] -= 1
+        for i in range(degree[p]):
+            if nbr[p, i] == q:
+                nbr[p, i] = nbr[p, degree[p]]
+    return change
+
+
+@allocating
+def _attach(u, v, nbr, degree, walks, adjacent):
+    """Put cable u-v in; returns the change of 2 * (3 * triangles + pairs beyond 2 hops / 2)."""
+    change = 6 * np.int64(walks[u, v])
+    if walks[u, v] == 0:
+        change -= 1
+    adjacent[u, v] = adjacent[v, u] = True
+    for p, q in ((u, v), (v, u)):
+        for i in range(degree[p]):
+            x = nbr[p, i]
+            if walks[x, q] == 0 and not adjacent[x, q]:
+                change -= 1
+            walks[x, q] += 1
+            walks[q, x] += 1
+    for p, q in ((u, v), (v, u)):
+        nbr[p, degree[p]] = q
+        degree[p] += 1
+    return change
+
+
+@allocating
+def _corners(cables, walks):
+    """Triangles: each is a walk of two links beside each of its three cables."""
+    count = np.int64(0)
+    for e in range(len(cables)):
+        count += walks[cables[e, 0], cables[e, 1]]
+    return count // 3
+
+
+@allocating
+def _is_connected(nbr, degree):
+    n = len(degree)
+    seen = np.zeros(n, np.bool_)
+    queue = np.zeros(n, np.int64)
+    seen[0] = True
+    found = 1
+    for head in range(n):
+        if head == found:
+            return False
+        u = queue[head]
+        for i in range(degree[u]):
+            v = nbr[u, i]
+            if not seen[v]:
+                seen[v] = True
+                queue[found] = v
+                found += 1
+    return True
+
+
+@allocating
+def _falls_short(change, heat, state):
+    """Whether a step that raises the doubled score by ``change`` is refused at this heat.
+
+    ``exp(-x)`` as ``(1 - x / 1024) ** 1024`` by squaring: additions and products round alike on every
+    machine, libraries' ``exp`` does not.
+    """
+    chance = max(0.0, 1.0 - np.float64(change) / 2 / heat / 1024)
+    for _ in range(10):
+        chance *= chance
+    return np.float64(_next(state) >> np.uint64(11)) >= chance * 9007199254740992.0  # 2**53
+
+
+@allocating
+def anneal(cables, n, proposals, heat, seed):
+    """Swap ends of cables for fewer triangles and fewer distant pairs; ``cables`` becomes the best found.
+
+    The score is ``3 * triangles + 0.5 * pairs at distance > 2``, both counted once.  A proposal takes two
+    cables a-b, c-d to a-c, b-d, unless that makes a loop or a doubled cable; what raises the score by ``x``
+    is taken with probability ``exp(-x / t)``, where ``t`` falls evenly from ``heat``.  The best is the first
+    of the lowest score that is connected; the cables given must be.
+
+    Returns
+    -------
+    int64, int64, int64, int64
+        Twice the score, and triangles, before; the same of the best.
+    """
+    m = len(cables)
+    state = np.empty(1, np.uint64)
+    state[0] = seed
+    degree = np.zeros(n, np.int64)
+    for e in range(m):
+        degree[cables[e, 0]] += 1
+        degree[cables[e, 1]] += 1
+    nbr = np.zeros((n, degree.max()), np.int32)
+    degree[:] = 0
+    walks = np.zeros((n, n), np.int16)
+    adjacent = np.zeros((n, n), np.bool_)
+    score = np.int64(n) * (n - 1) // 2
+    for e in range(m):
+        score += _attach(cables[e, 0], cables[e, 1], nbr, degree, walks, adjacent)
+    first, triangles = score, _corners(cables, walks)
+    best, fewest = first, triangles
+    now = cables.copy()
+    for k in range(proposals):
+        i, j, turned = _below(state, m), _below(state, m), _below(state, 2)
+        a, b = now[i, 0], now[i, 1]
+        c, d = (now[j, 1], now[j, 0]) if turned else (now[j, 0], now[j, 1])
+        if i == j or a == c or b == d or adjacent[a, c] or adjacent[b, d]:
+            continue
+        change = _detach(a, b, nbr, degree, walks, adjacent) + _detach(c, d, nbr, degree, walks, adjacent)
+        change += _attach(a, c, nbr, degree, walks, adjacent) + _attach(b, d, nbr, degree, walks, adjacent)
+        if change > 0 and _falls_short(change, max(heat * (proposals - k) / proposals, 1e-3), state):
+            _detach(a, c, nbr, degree, walks, adjacent)
+            _detach(b, d, nbr, degree, walks, adjacent)
+            _attach(a, b, nbr, degree, walks, adjacent)
+            _attach(c, d, nbr, degree, walks, adjacent)
+            continue
+        score += change
+        now[i, 0], now[i, 1] = a, c
+        now[j, 0], now[j, 1] = b, d
+        if score < best and _is_connected(nbr, degree):
+            best = score
+            cables[:] = now
+            fewest = _corners(cables, walks)
+    return first, triangles, best, fewest

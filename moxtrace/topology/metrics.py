@@ -15,6 +15,7 @@ from moxtrace.topology.graph import Topology
 
 __all__ = ["bisection_gbps", "describe", "hops", "triangles"]
 
+TOLD = ("annealing", "cables", "direct_traffic")
 RANDOM_STARTS = 4
 BALL_STARTS = 4
 
@@ -104,7 +105,9 @@ def describe(topology: Topology) -> dict[str, Any]:
         ``lanes_*`` (of a link), ``diameter``, ``radius`` and ``average_path_length`` (hops, over ordered
         pairs of different NPUs; radius is the least eccentricity of an NPU as a source), ``bisection_gbps``
         (an upper bound, see :func:`bisection_gbps`), ``link_gbps_*`` (all lanes), ``npu_out_gbps_*``,
-        ``npu_in_gbps_*``, ``latency_ns_*``, ``triangles``, ``has_switch``, ``is_symmetric``, ``is_uniform``.
+        ``npu_in_gbps_*``, ``latency_ns_*``, ``triangles``, ``has_switch``, ``is_symmetric``, ``is_uniform``;
+        of networks whose builder tells it: ``annealing`` (before and after), ``cables`` (by sort),
+        ``direct_traffic`` (share that needs one link).
     """
     n = topology.num_npus
     distance = hops(topology)
@@ -127,4 +130,5 @@ def describe(topology: Topology) -> dict[str, Any]:
         "has_switch": topology.has_switch,
         "is_symmetric": topology.is_symmetric,
         "is_uniform": topology.is_uniform,
+        **{name: topology.parameters[name] for name in TOLD if name in topology.parameters},
     }

@@ -56,12 +56,15 @@ class SplitMix64:
     def __init__(self, seed: int) -> None:
         self.state = seed
 
-    def below(self, bound: int) -> int:
+    def bits(self) -> int:
         self.state = (self.state + 0x9E3779B97F4A7C15) & MASK
         z = self.state
         z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
         z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
-        return ((z ^ (z >> 31)) >> 1) % bound
+        return z ^ (z >> 31)
+
+    def below(self, bound: int) -> int:
+        return (self.bits() >> 1) % bound
 
 
 def _mend(edges: list[list[int]], random: SplitMix64, tries: int) -> bool:
@@ -121,3 +124,56 @@ def expander(npus: int, degree: int, seed: int, draws: int, tries: int) -> list[
         if best is None or score < best[0]:
             best = (score, cables)
     return best[1]
+
+
+def annealing_score(npus: int, cables: list[tuple[int, int]]) -> tuple[int, int]:
+    """Twice ``3 * triangles + 0.5 * pairs at distance > 2``, and the triangles."""
+    graph = nx.empty_graph(npus)
+    graph.add_edges_from(cables)
+    near = sum(len(nx.single_source_shortest_path_length(graph, u, 2)) - 1 for u in graph) // 2
+    corners = sum(nx.triangles(graph).values()) // 3
+    return 6 * corners + npus * (npus - 1) // 2 - near, corners
+
+
+def anneal(
+    npus: int, cables: list[tuple[int, int]], proposals: int, heat: float, seed: int
+) -> tuple[list[tuple[int, int]], tuple[int, int, int, int]]:
+    """The best connected graph that annealing meets, and its score and triangles, after those before."""
+    random = SplitMix64(seed)
+    now = [tuple(cable) for cable in cables]
+    best = now
+    before = score = least = annealing_score(npus, now)
+    for k in range(proposals):
+        i, j, turned = random.below(len(now)), random.below(len(now)), random.below(2)
+        (a, b), (c, d) = now[i], now[j][::-1] if turned else now[j]
+        linked = {frozenset(cable) for cable in now}
+        if i == j or a == c or b == d or frozenset((a, c)) in linked or frozenset((b, d)) in linked:
+            continue
+        trial = list(now)
+        trial[i], trial[j] = (a, c), (b, d)
+        found = annealing_score(npus, trial)
+        change = found[0] - score[0]
+        if change > 0:
+            chance = max(0.0, 1 - change / 2 / max(heat * (proposals - k) / proposals, 1e-3) / 1024) ** 1024
+            if random.bits() >> 11 >= chance * 2**53:
+                continue
+        now, score = trial, found
+        graph = nx.empty_graph(npus)
+        graph.add_edges_from(now)
+        if score[0] < least[0] and nx.is_connected(graph):
+            best, least = now, score
+    return best, (*before, *least)
+
+
+def best_direct_traffic(traffic: np.ndarray, degree: int) -> float:
+    """The most direct traffic of any connected graph of at most ``degree``, by trying all."""
+    npus = len(traffic)
+    pairs = list(combinations(range(npus), 2))
+    most = -1.0
+    for chosen in range(1 << len(pairs)):
+        cables = [pair for k, pair in enumerate(pairs) if chosen >> k & 1]
+        graph = nx.empty_graph(npus)
+        graph.add_edges_from(cables)
+        if max(dict(graph.degree).values()) <= degree and nx.is_connected(graph):
+            most = max(most, sum(traffic[a, b] + traffic[b, a] for a, b in cables))
+    return most
