@@ -26,7 +26,7 @@ __all__ = ["Bounds", "Estimate", "bounds_of", "port_load"]
 
 _SEARCH_WORK = 3e8  # additions per round of the search for link prices: a tenth of a second
 _FULL_WORK = 6e10  # additions that proving one set of prices on all rows may take: about 15 seconds
-_ROUNDS = 20
+_ROUNDS = 30
 
 Progress = Callable[[str, int, int], None]
 
@@ -139,9 +139,9 @@ def bounds_of(
     relays = relays_of(topology, rows, lambda done, total: tell("relays", done, total))
     loads["steiner-mean"], _ = node_prices_load(topology, rows, relays, np.ones(topology.num_nodes))
     tell("prices", 0, 1)
-    loads["node-prices"], _ = improve_node_prices(topology, rows, relays)
+    loads["node-prices"], node_price = improve_node_prices(topology, rows, relays)
     estimates: dict[str, Estimate] = {}
-    _search_link_prices(topology, rows, seed, tell, loads, estimates)
+    _search_link_prices(topology, rows, node_price[topology.dst], seed, tell, loads, estimates)
     program = None
     not_exact = cannot_solve(topology, rows) if exact else None
     if exact and not_exact is None:
@@ -156,6 +156,7 @@ def bounds_of(
 def _search_link_prices(
     topology: Topology,
     rows: Rows,
+    start: NDArray[np.float64],
     seed: int,
     tell: Progress,
     loads: dict[str, float],
@@ -167,7 +168,7 @@ def _search_link_prices(
         return
     fit, other = _two_samples(rows, max(16, int(len(rows) * _SEARCH_WORK / work)), seed)
     _, price = improve_link_prices(
-        topology, fit, _ROUNDS, lambda done, total: tell("link prices", done, total)
+        topology, fit, start, _ROUNDS, lambda done, total: tell("link prices", done, total)
     )
     if work <= _FULL_WORK:
         loads["link-prices"], _, _ = link_prices_load(
@@ -191,4 +192,4 @@ def _estimate(topology: Topology, rows: Rows, some: Rows, price: NDArray[np.floa
     each = some.count * cost
     total = float(topology.capacity_gbps @ price)
     error = each.std(ddof=1) * np.sqrt((1 - len(some) / len(rows)) / len(some))
-    return Estimate(len(rows) * each.mean() / total, len(rows) * float(error) / total, len(some))
+    return Estimate(len(rows) * float(each.mean()) / total, len(rows) * float(error) / total, len(some))

@@ -103,26 +103,24 @@ def improve_node_prices(
 ) -> tuple[float, NDArray[np.float64]]:
     """Prices of nodes by multiplicative weights, all rows in every round.
 
-    What a node's links together cost grows as the exponential of the load that it has had so far.
+    A node's *worth* is its price times the capacity into it.  After each round it grows with the node's load,
+    by up to a factor exp(4 / sqrt(round)).
 
     Returns
     -------
     load : float
-        The best bound of any round.
+        The best bound of any round; the first has equal prices.
     price : array of float64, shape (nodes,)
     """
     capacity = topology.in_capacity_gbps()
-    past = np.zeros(topology.num_nodes)
     best, best_price = 0.0, np.ones(topology.num_nodes)
-    price, scale = best_price, 1.0
+    price, worth = best_price, np.log(capacity)
     for i in range(rounds):
         load, used = node_prices_load(topology, rows, relays, price)
         if load > best:
             best, best_price = load, price
-        past += used
-        scale = float(past.max()) or 1.0
-        # sharper and sharper towards the nodes that were busiest on average
-        price = whole_prices(np.exp(6.0 * np.sqrt(i + 1) * (past / scale - 1.0)) / capacity)
+        worth = worth + 4.0 / np.sqrt(i + 1) * (used / used.max())
+        price = whole_prices(np.exp(worth - worth.max()) / capacity)
     return best, best_price
 
 
@@ -188,26 +186,32 @@ def link_prices_load(
 
 
 def improve_link_prices(
-    topology: Topology, rows: Rows, rounds: int, progress: Progress | None = None
+    topology: Topology,
+    rows: Rows,
+    start: NDArray[np.float64],
+    rounds: int,
+    progress: Progress | None = None,
 ) -> tuple[float, NDArray[np.float64]]:
     """Prices of links by multiplicative weights, on the minimum trees of the given rows.
+
+    As :func:`improve_node_prices`, from given prices and by up to a factor exp(2 / sqrt(round)).
 
     Returns
     -------
     load : float
-        The best bound of any round, for these rows alone.
+        The best bound of any round, for these rows alone; the first has the prices ``start``.
     price : array of float64, shape (links,)
     """
     capacity = topology.capacity_gbps
-    past = np.zeros(topology.num_links)
-    best, best_price = 0.0, np.ones(topology.num_links)
-    price = best_price
+    best, best_price = 0.0, start
+    price, worth = start, np.log(start * capacity)
     for i in range(rounds):
         load, carried, _ = link_prices_load(topology, rows, price)
         if load > best:
             best, best_price = load, price
-        past += carried[0] / capacity
-        price = whole_prices(np.exp(6.0 * np.sqrt(i + 1) * (past / past.max() - 1.0)))
+        used = carried[0] / capacity
+        worth = worth + 2.0 / np.sqrt(i + 1) * (used / used.max())
+        price = whole_prices(np.exp(worth - worth.max()) / capacity)
         if progress is not None:
             progress(i + 1, rounds)
     return best, best_price

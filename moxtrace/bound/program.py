@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from moxtrace.bound.duals import improve_link_prices, link_prices_load, trees_work, whole_prices
+from moxtrace.bound.duals import link_prices_load, trees_work, whole_prices
 from moxtrace.bound.rows import Rows
 from moxtrace.topology.graph import Topology
 
@@ -88,32 +88,23 @@ def solve_program(
     """
     capacity = topology.capacity_gbps
     group = np.arange(len(rows)) * min(len(rows), _MOST_GROUPS) // len(rows)
-    _, warm = improve_link_prices(topology, rows, 10)
-    price = np.ones(topology.num_links)
-    lower, upper, best = 0.0, np.inf, price
+    price = best = np.ones(topology.num_links)
+    lower, upper = 0.0, np.inf
     columns: list[NDArray[np.float64]] = []
-    rounds = 10
-    for trial in (price, warm):
-        load, carried, _ = link_prices_load(topology, rows, trial, group)
-        columns.append(carried / capacity)
-        if load > lower:
-            lower, best = load, trial
-        rounds += 1
-    while rounds < most_rounds:
-        upper, dual = _master(columns, lower)
-        if upper - lower <= gap * upper:
-            break
-        # half-way to the best prices so far, each of total worth 1
-        worth = best * capacity / (best @ capacity)
-        price = whole_prices((0.5 * worth + 0.5 * dual) / capacity, _FINE)
+    while not columns or upper - lower > gap * upper:
         load, carried, _ = link_prices_load(topology, rows, price, group)
         columns.append(carried / capacity)
         if load > lower:
             lower, best = load, price
-        rounds += 1
+        upper, dual = _master(columns, lower)
         if progress is not None:
-            progress(rounds, most_rounds)
-    return Program(lower, float(upper), rounds)
+            progress(len(columns), most_rounds)
+        if len(columns) == most_rounds:
+            break
+        # half-way to the best prices so far, each of total worth 1
+        worth = best * capacity / (best @ capacity)
+        price = whole_prices((0.5 * worth + 0.5 * dual) / capacity, _FINE)
+    return Program(lower, upper, len(columns))
 
 
 def _master(columns: list[NDArray[np.float64]], scale: float) -> tuple[float, NDArray[np.float64]]:

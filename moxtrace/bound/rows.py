@@ -73,10 +73,10 @@ def distinct_rows(demand: Demand) -> Rows:
         return Rows(none, np.zeros(1, np.int64), none, np.empty(0, np.int64))
     width = int(size.max())
     # one record of bytes per row, most significant first, so that sorting bytes sorts sources and sets
-    key = np.full((demand.num_rows, width + 1), 65535, ">u2")
+    key = np.zeros((demand.num_rows, width + 1), ">u2")
     key[:, 0] = demand.source
     inside = np.arange(width) < size[:, None]
-    key[:, 1:][inside] = demand.dest
+    key[:, 1:][inside] = demand.dest + 1
     records = np.ascontiguousarray(key[some]).view(f"V{2 * (width + 1)}").ravel()
     _, first, count = np.unique(records, return_index=True, return_counts=True)
     every = Rows(demand.source, demand.dest_ptr, demand.dest, np.ones(demand.num_rows, np.int64))
