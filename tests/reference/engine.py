@@ -382,13 +382,21 @@ class BlockTwin:
         mine = np.flatnonzero(self.c.src == rank)
         if self.phase and not len(mine) and not (self.c.dst == rank).any():
             self.finished[rank] += 1
-        for i in mine.tolist():
+        for i in sorted(mine.tolist(), key=lambda i: (*self.turn_of(rank, i), i)):
             if self.phase and self.leaf[i]:
                 self.forward(rank, i)
             elif not self.phase and self.c.delivers[i]:
                 self.input(rank, i)
         if self.late[rank]:
             self.clock.at(self.clock.now, lambda: [self.forward(rank, x) for x in self.late[rank]])
+
+    def turn_of(self, rank, i):
+        """Which of its source's rows a transfer belongs to, and how far the source is behind the rank."""
+        tree = self.c.tree()
+        source = {int(t): int(self.c.dst[j]) for j, t in enumerate(tree) if self.c.parent[j] < 0}
+        mine = source[int(tree[i])]
+        turn = sum(source[t] == mine for t in source if t < tree[i])
+        return turn, (mine - rank - 1) % len(self.finished)
 
     def input(self, rank, target):
         self.missing[target] -= 1

@@ -107,21 +107,26 @@ def inputs_of(parent, tree_ptr, delivers, own_part, up, inputs):
 
 
 @kernel
-def own_lists(link, src, missing, by_inputs, first, own, behind):
-    """Chain the transfers of combine that wait for their rank's compute, in ascending order.
+def own_lists(link, src, missing, by_inputs, first, tree_ptr, source, order, round_ptr, own, behind):
+    """Chain the transfers of combine that wait for their rank's compute, in turns.
 
     With ``by_inputs`` those that no other transfer precedes (nothing is missing in ``missing``), else those
-    that deliver (``missing`` is true).
+    that deliver (``missing`` is true).  Round ``k`` holds the k-th row of every source (``order`` from
+    ``round_ptr[k]`` on, sources ascending); in each round a rank begins with the source after itself, so that
+    ranks do not all send to one source at a time.
     """
-    for i in range(len(link) - 1, -1, -1):
-        if by_inputs and missing[i] & LEFT:
-            continue
-        if not by_inputs and not missing[i]:
-            continue
-        rank = src[link[i]]
-        if rank < len(own):
-            behind[first + i] = own[rank]
-            own[rank] = first + i
+    for k in range(len(round_ptr) - 2, -1, -1):
+        for up_to_rank in (True, False):  # lists grow at their front: what comes last goes in first
+            for at in range(round_ptr[k + 1] - 1, round_ptr[k] - 1, -1):
+                row = order[at]
+                for i in range(tree_ptr[row + 1] - 1, tree_ptr[row] - 1, -1):
+                    rank = src[link[i]]
+                    if rank >= len(own) or (source[row] <= rank) != up_to_rank:
+                        continue
+                    waits = (missing[i] & LEFT) == 0 if by_inputs else missing[i] != 0
+                    if waits:
+                        behind[first + i] = own[rank]
+                        own[rank] = first + i
 
 
 @kernel

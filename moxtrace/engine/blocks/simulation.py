@@ -56,7 +56,9 @@ def simulate_block(
     Dispatch starts at time 0; a transfer starts when its parent has arrived and its link is free.  In combine
     a node forwards one vector when its children's have arrived and are summed with its own.  A sum of ``k``
     vectors takes a COMP node of ``(k - 1) * size * reduce_ns_per_byte``; a single vector passes at once.  The
-    source of a row sums what it receives likewise.
+    source of a row sums what it receives likewise.  What an NPU can send when it has computed it sends in
+    turns: the k-th row of every source before any source's k+1-th, beginning with the source after itself, so
+    that NPUs do not crowd at one source after another.
 
     Parameters
     ----------
@@ -166,7 +168,7 @@ def _prepare(
         d_link, d_parent, d_delivers, d_size, children, sibling, c_link, c_up, c_delivers, c_size,
         _compute_cycles(compute_ns, network), _reduce_cycles(most, c_size, reduce_ns_per_byte, network),
     )  # fmt: skip
-    return block, _state(block, inputs, rows)
+    return block, _state(block, inputs, combine)
 
 
 def _reduce_cycles(most: int, size: int, ns_per_byte: float, network: Network) -> NDArray[np.int64]:
@@ -177,12 +179,36 @@ def _reduce_cycles(most: int, size: int, ns_per_byte: float, network: Network) -
     return comp_cycles(duration_micros(additions * size * ns_per_byte, network.time_scale))
 
 
-def _state(block: Block, inputs: NDArray[np.int32], rows: int) -> Progress:
+def _rounds(combine: Phase) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
+    """Source of each row of combine, rows by round, and where each round starts.
+
+    Round ``k`` holds the k-th row of every source, sources ascending.  A row without transfers has no source
+    here (-1) and is in no round.
+    """
+    root = np.flatnonzero(combine.parent < 0)
+    source = np.full(combine.num_trees, -1, np.int32)
+    row = np.searchsorted(combine.tree_ptr, root, side="right") - 1
+    source[row] = combine.topology.dst[combine.link[root]]
+    rows = np.flatnonzero(source >= 0)
+    by_source = rows[np.argsort(source[rows], kind="stable")]
+    grouped = source[by_source]
+    turn = np.arange(len(grouped)) - np.searchsorted(grouped, grouped)
+    order = by_source[np.argsort(turn, kind="stable")]
+    rounds = np.concatenate(([0], np.cumsum(np.bincount(turn))))
+    return source, order.astype(np.int64), rounds.astype(np.int64)
+
+
+def _state(block: Block, inputs: NDArray[np.int32], combine: Phase | None) -> Progress:
     n, transfers = block.num_ranks, len(block.d_link) + len(block.c_link)
+    rows = 0 if combine is None else combine.num_trees
     behind = np.full(transfers + rows + n, -1, np.int32)
     own = np.full(n, -1, np.int32)
-    waits = inputs if block.whole_phase else block.c_delivers.view(np.int8)
-    own_lists(block.c_link, block.src, waits, block.whole_phase, len(block.d_link), own, behind)
+    if combine is not None:
+        waits = inputs if block.whole_phase else block.c_delivers.view(np.int8)
+        own_lists(
+            block.c_link, block.src, waits, block.whole_phase, len(block.d_link), combine.tree_ptr,
+            *_rounds(combine), own, behind,
+        )  # fmt: skip
     pending, combines = np.zeros(n, np.int64), np.zeros(n, np.bool_)
     participants(block, pending, combines)
     through = len(block.c_link) if int(block.dst.max()) >= n else 1
