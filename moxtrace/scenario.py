@@ -7,27 +7,38 @@ network, and the block of transfers that the policy makes of it.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from moxtrace import models, placement, recordings, routing, sampling, topology
 from moxtrace.coactivation import CoactivationGain, place_by_coactivation
-from moxtrace.config import RunConfig, message_bytes
+from moxtrace.config import PATH_KEYS, RunConfig, message_bytes
 from moxtrace.demand import Demand, demand_of
-from moxtrace.errors import RoutingError
+from moxtrace.errors import ConfigError, RoutingError
 from moxtrace.lowering import Block
 from moxtrace.models import ModelShape
 from moxtrace.recordings import LayerCounts
 from moxtrace.routing.weights import Weights, compute_weights
 from moxtrace.rundir import sha256_of
 from moxtrace.topology import Topology
-from moxtrace.transfers import combine_of
+from moxtrace.transfers import Phase, combine_of
 
-__all__ = ["Scenario", "block_of", "model_of", "compute_weights_of", "prepare", "topology_of"]
+__all__ = [
+    "Scenario",
+    "block_of",
+    "compute_weights_of",
+    "dispatch_on",
+    "model_of",
+    "prepare",
+    "topology_of",
+    "weights_on",
+]
 
 log = logging.getLogger(__name__)
 Progress = Callable[[int, int], None]
@@ -50,8 +61,10 @@ class Scenario:
         Expert compute time of each NPU.
     stands_on : str
         What the tokens are drawn from, in words.
+    warnings : tuple of str
+        What the recording should be known for.
     inputs : dict
-        Name and SHA-256 of every file that was read.
+        Block of the configuration and SHA-256 of every file that it names.
     placement_gain : CoactivationGain, optional
         What placing experts by co-activation won; None under other placements.
     """
@@ -63,6 +76,7 @@ class Scenario:
     demand: Demand
     compute_ns: NDArray[np.int64]
     stands_on: str
+    warnings: tuple[str, ...]
     inputs: dict[str, str]
     placement_gain: CoactivationGain | None = None
 
@@ -100,23 +114,46 @@ def topology_of(config: RunConfig) -> Topology:
     return topology.without(built, topology.Failed(**block.failed.model_dump()))
 
 
-def _layer_of(config: RunConfig, model: ModelShape) -> tuple[LayerCounts, str]:
-    """The layer to sample from, and in words what it is."""
-    block = config.recording
+class _Layer(NamedTuple):
+    """The layer to sample from, in words what it is, and what its recording should be known for."""
+
+    counts: LayerCounts
+    stands_on: str
+    warnings: tuple[str, ...]
+
+
+def _layer_of(config: RunConfig, model: ModelShape) -> _Layer:
+    block, traffic = config.recording, config.traffic
     if block.path is None:
-        every = np.ones(model.num_experts)
-        return LayerCounts("uniform", (), every), "uniform experts, no recording"
+        return _Layer(
+            LayerCounts("uniform", (), np.ones(model.num_experts)),
+            "no recording: experts drawn uniformly",
+            (),
+        )
     recording = recordings.read(block.path).fit(model.num_experts, model.top_k)
     for warning in recording.warnings:
-        log.info("%s: %s", block.path, warning)
+        log.warning("%s: %s", block.path, warning)
     layer = recording.layer(block.layer, block.seed)
-    sampling_mode = config.traffic.sampling
+    clipped = ", clipped where an expert would be chosen more than once per token" if traffic.clip else ""
     drawn = {
-        "exact": "tokens drawn independently with the recorded inclusion probabilities",
+        "exact": f"tokens drawn independently with the recorded inclusion probabilities{clipped}",
         "uniform": "tokens drawn uniformly; of the recording only the number of experts is used",
         "replay": "recorded token routes, replayed",
-    }[sampling_mode]
-    return layer, f"{Path(block.path).name} ({recording.kind}), {layer.name}: {drawn}"
+    }[traffic.sampling]
+    # by its hash, not its name: a copy under another name gives the same run
+    which = f"recording {sha256_of(Path(block.path))[:12]} ({recording.format}, {recording.kind})"
+    return _Layer(layer, f"{which}, {layer.name}: {drawn}", recording.warnings)
+
+
+def _refuse_too_large(npus: int, tokens_per_npu: int, top_k: int) -> None:
+    """Refuse what cannot fit before it is tried: some 30 bytes per copy of a token."""
+    needed = 30 * npus * tokens_per_npu * min(top_k, npus)
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else None
+    if there is not None and needed > there:
+        raise ConfigError(
+            f"traffic.tokens_per_npu: {tokens_per_npu:,} tokens on each of {npus} NPUs with top-{top_k} need "
+            f"about {needed / 1e9:,.0f} GB; this machine has {there / 1e9:.0f} GB: use fewer tokens or NPUs"
+        )
 
 
 def expert_compute_ns(
@@ -165,9 +202,10 @@ def prepare(config: RunConfig) -> Scenario:
         When the recording, the model, the placement or the topology cannot be had or do not fit.
     """
     model = model_of(config)
-    layer, stands_on = _layer_of(config, model)
+    layer, stands_on, warnings = _layer_of(config, model)
     network = _network_of(config)
     n, traffic, compute = network.num_npus, config.traffic, config.compute
+    _refuse_too_large(n, traffic.tokens_per_npu, model.top_k)
     host, gain = _host_of(config, layer, n)
     source, topk_ids = sampling.sample_tokens(
         layer, mode=traffic.sampling, top_k=model.top_k, tokens_per_npu=traffic.tokens_per_npu, num_npus=n,
@@ -175,17 +213,16 @@ def prepare(config: RunConfig) -> Scenario:
     )  # fmt: skip
     demand = demand_of(source, topk_ids, host, n)
     compute_ns = expert_compute_ns(demand.pairs, model, compute.peak_tflops, compute.efficiency)
-    named = (config.recording.path, config.placement.path, config.topology.path, config.routing.weights)
-    inputs = {Path(p).name: sha256_of(Path(p)) for p in named if p is not None}
-    return Scenario(config, model, network, host, demand, compute_ns, stands_on, inputs, gain)
+    named = {block: getattr(getattr(config, block), key) for block, key in PATH_KEYS}
+    inputs = {block: sha256_of(Path(path)) for block, path in named.items() if path is not None}
+    return Scenario(config, model, network, host, demand, compute_ns, stands_on, warnings, inputs, gain)
 
 
 def compute_weights_of(config: RunConfig, progress: Progress | None = None) -> Weights:
     """Weights for a configuration's topology, placement and top-K; its traffic is not looked at."""
     model = model_of(config)
-    layer, _ = _layer_of(config, model)
     network = _network_of(config)
-    host, _ = _host_of(config, layer, network.num_npus)
+    host, _ = _host_of(config, _layer_of(config, model).counts, network.num_npus)
     return _computed(config, model, network, host, progress)
 
 
@@ -203,15 +240,37 @@ def _computed(
     )  # fmt: skip
 
 
-def _weights_of(scenario: Scenario, network: Topology) -> NDArray[np.float64]:
-    """Weights on ``network``, from the configured file or computed."""
+def weights_on(scenario: Scenario, network: Topology) -> NDArray[np.float64] | None:
+    """Weights of the configured policy on ``network``, from the file or computed; None if it has none.
+
+    The file serves the scenario's own network only.
+    """
     config = scenario.config
+    if config.routing.policy not in routing.WEIGHTED_POLICIES:
+        return None
     if config.routing.weights is not None and network is scenario.topology:
         weights = Weights.load(config.routing.weights)
         weights.check(network, scenario.host, scenario.model.top_k)
     else:
         weights = _computed(config, scenario.model, network, scenario.host)
     return weights.weight
+
+
+def dispatch_on(
+    scenario: Scenario,
+    network: Topology,
+    weights: NDArray[np.float64] | None,
+    progress: Progress | None = None,
+) -> Phase:
+    """Route the scenario's dispatch by its policy on ``network``, which may be another than its own.
+
+    Raises
+    ------
+    RoutingError
+        For an unknown policy, or one that cannot run on this topology.
+    """
+    policy, seed = scenario.config.routing.policy, scenario.config.routing.seed
+    return routing.route(network, scenario.demand, policy, weights, scenario.dispatch_bytes, seed, progress)
 
 
 def block_of(scenario: Scenario, progress: Progress | None = None) -> Block:
@@ -227,6 +286,8 @@ def block_of(scenario: Scenario, progress: Progress | None = None) -> Block:
     """
     config, network = scenario.config, scenario.topology
     policy, seed = config.routing.policy, config.routing.seed
+    if config.routing.weights is not None and policy not in routing.WEIGHTED_POLICIES:
+        raise RoutingError(f"routing.weights: policy {policy!r} takes no weights; leave the file out")
     if network.has_switch and policy not in ("switch", "min-hop"):
         raise RoutingError(
             f"routing.policy: {policy!r} needs NPUs that forward; topology {network.kind!r} has a switch: "
@@ -234,7 +295,7 @@ def block_of(scenario: Scenario, progress: Progress | None = None) -> Block:
         )
 
     def route(on: Topology, size_bytes: int):  # type: ignore[no-untyped-def]
-        weights = _weights_of(scenario, on) if policy in routing.WEIGHTED_POLICIES else None
+        weights = weights_on(scenario, on)
         return routing.route(on, scenario.demand, policy, weights, size_bytes, seed, progress)
 
     dispatch = route(network, scenario.dispatch_bytes)

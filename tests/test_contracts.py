@@ -16,9 +16,10 @@ from moxtrace.cli import COMMANDS
 ROOT = Path(moxtrace.__file__).parent
 # data walks from the first to the last; a room imports only from rooms before it, or from itself
 ROOMS = [
-    "errors", "jit", "outputs", "units", "kinds", "rundir", "config", "models", "recordings", "sampling", "placement",
-    "coactivation", "topology", "demand", "transfers", "routing", "bound", "chakra", "lowering", "engine",
-    "baseline", "scenario", "generate", "simulate", "verify", "plots", "cli", "__main__",
+    "errors", "jit", "outputs", "units", "kinds", "rundir", "config", "models", "recordings", "sampling",
+    "placement", "coactivation", "topology", "demand", "transfers", "routing", "bound", "chakra", "lowering",
+    "engine", "baseline", "scenario", "failures", "generate", "simulate", "verify", "plots", "cli",
+    "__main__",
 ]  # fmt: skip
 MODULES = sorted(
     m.name for m in pkgutil.walk_packages([str(ROOT)], "moxtrace.") if m.name != "moxtrace.__main__"
@@ -92,7 +93,7 @@ def commands():
 
 @pytest.mark.parametrize(("name", "command"), list(commands()), ids=[name for name, _ in commands()])
 def test_every_command_has_help_and_an_example(name, command):
-    context = click.Context(command, info_name=name)
+    context = click.Context(command, info_name=name, help_option_names=["-h", "--help"])
     text = command.get_help(context)
     assert command.help, name
     assert "Example" in text, name

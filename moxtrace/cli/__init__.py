@@ -5,10 +5,12 @@ Commands are imported when they are used, so that ``moxtrace --help`` starts at 
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
+import signal
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -26,6 +28,7 @@ COMMANDS = {
     "topology": "Build, describe and convert topologies.",
     "weights": "Compute link weights offline.",
     "bound": "What no routing can beat, and how far each policy is from it.",
+    "route": "Link loads of a configuration's policy, and what each single failure costs.",
     "plot": "Draw the link loads of run directories.",
 }
 
@@ -66,11 +69,17 @@ def _group() -> None:
 
 def main() -> None:
     """Run the command line; an expected error is one line on stderr and exit status 1."""
+    for ending in ("SIGTERM", "SIGHUP"):
+        if hasattr(signal, ending):
+            signal.signal(getattr(signal, ending), _interrupt)
     try:
         _group.main(prog_name="moxtrace", standalone_mode=False)
+        sys.stdout.flush()
     except MoxtraceError as error:
-        click.echo(f"moxtrace: error: {error}", err=True)
-        sys.exit(1)
+        _fail(str(error))
+    except MemoryError as error:
+        why = f": {error}" if str(error) else ""
+        _fail(f"not enough memory{why}; use fewer tokens per NPU or fewer NPUs")
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.ctx.get_help() if error.ctx else str(error))
         sys.exit(0)
@@ -80,9 +89,25 @@ def main() -> None:
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("moxtrace: interrupted; nothing half-written was left behind", err=True)
+        click.echo("moxtrace: interrupted", err=True)
         sys.exit(130)
     except BrokenPipeError:
         # whoever read our output closed it: stop quietly, and keep Python from complaining at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        _fail(f"{where}{error.strerror or error}")
+
+
+def _interrupt(number: int, frame: object) -> None:
+    """End as Ctrl-C does, so that nothing half-written stays."""
+    raise KeyboardInterrupt
+
+
+def _fail(message: str) -> NoReturn:
+    """Say in one line what went wrong, and end with status 1."""
+    click.echo(f"moxtrace: error: {' '.join(message.split())}", err=True)
+    with contextlib.suppress(OSError):
+        sys.stdout.close()  # what could not be written is not tried again at exit
+    sys.exit(1)

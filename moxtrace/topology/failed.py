@@ -21,9 +21,17 @@ from numpy.typing import NDArray
 from moxtrace.errors import TopologyError
 from moxtrace.topology.graph import Topology
 
-__all__ = ["Failed", "parts", "without"]
+__all__ = ["Failed", "PartedError", "parts", "without"]
 
 Npu = int | str
+
+
+class PartedError(TopologyError):
+    """What is left is no longer one network; ``parts`` holds the names of each part."""
+
+    def __init__(self, message: str, parts: list[list[str]]) -> None:
+        super().__init__(message)
+        self.parts = parts
 
 
 @dataclass(frozen=True)
@@ -59,6 +67,8 @@ def _number(topology: Topology, key: str, npu: Npu) -> int:
     """The number of an NPU that is named or numbered."""
     if str(npu) in topology.names:
         return topology.names.index(str(npu))
+    if not topology.names and str(npu).isdecimal():
+        npu = int(npu)
     numbered = not any(name.isdecimal() for name in topology.names)  # an earlier failure leaves such names
     if numbered and isinstance(npu, int) and not isinstance(npu, bool) and 0 <= npu < topology.num_npus:
         return npu
@@ -135,9 +145,10 @@ def _check_whole(
     if len(found) == 1:
         return
     some = ", ".join(_span(names, part) for part in found[:6]) + (", ..." if len(found) > 6 else "")
-    raise TopologyError(
+    raise PartedError(
         f"topology {topology.kind}: what failed parts the network in {len(found)}: {some}; every NPU must "
-        "reach every other, so let fewer fail, or name the cut-off NPUs in failed.npus"
+        "reach every other, so let fewer fail, or name the cut-off NPUs in failed.npus",
+        [[names[i] for i in part] for part in found],
     )
 
 
@@ -157,8 +168,9 @@ def without(topology: Topology, failed: Failed) -> Topology:
     Raises
     ------
     TopologyError
-        For an NPU or a link that does not exist, more lanes than there are, fewer than 2 NPUs left, or a
-        network that falls apart (names the parts).
+        For an NPU or a link that does not exist, more lanes than there are, or fewer than 2 NPUs left.
+    PartedError
+        For a network that falls apart; names the parts.
     """
     if not failed:
         return topology
