@@ -25,14 +25,23 @@ Inside = NDArray[np.bool_]
 
 def ingress_load(topology: Topology, rows: Rows) -> float:
     """Copies per Gbit/s at the NPU that receives most."""
-    copies = np.bincount(rows.dest, np.repeat(rows.count, rows.size), topology.num_nodes)
-    return float((copies / topology.in_capacity_gbps()).max())
+    return float(_copies(topology, rows).max())
 
 
 def egress_load(topology: Topology, rows: Rows) -> float:
     """Tokens with a destination per Gbit/s at the NPU that sends most: each leaves at least once."""
-    tokens = np.bincount(rows.source, rows.count, topology.num_nodes)
-    return float((tokens / topology.out_capacity_gbps()).max())
+    return float(_tokens(topology, rows).max())
+
+
+def _copies(topology: Topology, rows: Rows) -> NDArray[np.float64]:
+    """Copies into each node per Gbit/s."""
+    copies = np.bincount(rows.dest, np.repeat(rows.count, rows.size), topology.num_nodes)
+    return copies / topology.in_capacity_gbps()
+
+
+def _tokens(topology: Topology, rows: Rows) -> NDArray[np.float64]:
+    """Tokens out of each node per Gbit/s."""
+    return np.bincount(rows.source, rows.count, topology.num_nodes) / topology.out_capacity_gbps()
 
 
 def cut_load(topology: Topology, rows: Rows, inside: Inside) -> float:
@@ -53,7 +62,8 @@ def best_cut(topology: Topology, rows: Rows, seed: int = 0) -> tuple[float, Insi
 
     It starts from balls of neighbours round the nodes (at most 96 starts, evenly picked) and moves one node
     at a time to the other side, the one that helps most, while any helps; the search looks at a sample of the
-    rows, and its best five sets are counted on all of them.
+    rows.  Its best five sets are counted on all of them, as are the node that receives most and the one that
+    sends most, so no single node is a better cut.
 
     Parameters
     ----------
@@ -76,7 +86,12 @@ def best_cut(topology: Topology, rows: Rows, seed: int = 0) -> tuple[float, Insi
         inside, load = _climb(topology, some, start)
         found[inside.tobytes()] = load
     best = sorted(found.items(), key=lambda item: (-item[1], item[0]))[:_KEPT]
-    sets = [np.frombuffer(key, np.bool_) for key, _ in best]
+    nodes = np.arange(topology.num_nodes)
+    sets = [
+        nodes == np.argmax(_copies(topology, rows)),
+        nodes != np.argmax(_tokens(topology, rows)),
+        *(np.frombuffer(key, np.bool_) for key, _ in best),
+    ]
     loads = [cut_load(topology, rows, inside) for inside in sets]
     i = int(np.argmax(loads))
     return loads[i], sets[i]

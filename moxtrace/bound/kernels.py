@@ -304,11 +304,16 @@ def _merge(best, mask):
 def _relax(row, to, merged):
     """Let every node's tree begin with a path to another node's."""
     nodes = len(row)
+    first = 0
     for v in range(nodes):
         merged[v] = row[v]
-    for v in range(nodes):
+        row[v] = np.inf
+        if merged[v] < merged[first]:
+            first = v
+    for turn in range(-1, nodes):  # the cheapest first: it spares most others
+        v = first if turn < 0 else turn
         base = merged[v]
-        if row[v] < base:  # a path to another node is cheaper: whoever comes by v is better off with it
+        if row[v] <= base:  # somebody's path to v is no dearer: whoever comes by v is as well off there
             continue
         path = to[v]
         for w in range(nodes):

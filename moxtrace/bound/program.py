@@ -24,7 +24,7 @@ from moxtrace.topology.graph import Topology
 
 __all__ = ["Program", "cannot_solve", "solve_program"]
 
-_MOST_WORK = 1e10  # additions per round: a few seconds
+_MOST_WORK = 1e10  # additions per round: a second or two
 _MOST_GROUPS = 128
 _FINE = 2**30  # prices of the program need more digits than those of a search
 
