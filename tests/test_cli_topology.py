@@ -2,11 +2,13 @@
 
 import json
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from moxtrace.cli import _group
 from moxtrace.errors import ConfigError, OutputError, TopologyError
+from moxtrace.kinds import KINDS, PARAMETERS
 from moxtrace.topology import build, describe, read
 
 
@@ -131,3 +133,48 @@ def test_usage_errors_and_help():
     for command in ((), ("make",), ("show",), ("convert",)):
         text = run(*command, "-h").stdout
         assert "Examples:\n    moxtrace topology" in text
+
+
+def test_parameters_of_a_kind(tmp_path):
+    out = tmp_path / "net.csv"
+    made = run("make", "circulant", "--npus", 13, "-p", "offsets=1,5", "-o", out)
+    assert made.stderr == f"wrote {out}: circulant, 13 NPUs, 52 links\n"
+    assert np.array_equal(read(out).dst, build("circulant", 13, offsets=[1, 5]).dst)
+    pod = json.loads(run("show", "boardfly", "-p", "groups=3", "-p", "board=full", "--json").stdout)
+    assert pod == describe(build("boardfly", groups=3, board="full"))
+    assert pod["cables"] == {"board": 144, "copper": 132, "optical": 3}
+    assert pod["link_gbps_min"] == 1600
+    assert (
+        "cables                             144 board, 132 copper, 3 optical"
+        in run("show", "boardfly", "-p", "groups=3", "-p", "board=full").stdout
+    )
+
+
+def test_an_expander_says_what_annealing_won(tmp_path):
+    arguments = ("expander", "--npus", 32, "--degree", 6, "-p", "proposals=5000")
+    won = build("expander", 32, degree=6, proposals=5000).parameters["annealing"]
+    before, after = won["triangles"]
+    assert (
+        f"annealed triangles: {before} -> {after};"
+        in run("make", *arguments, "-o", tmp_path / "a.csv").stderr
+    )
+    assert f"annealed triangles                 {before} -> {after}\n" in run("show", *arguments).stdout
+    assert json.loads(run("show", *arguments, "--json").stdout)["annealing"] == won
+    radius = run("show", "expander", "--npus", 32, "--degree", 6, "--select", "radius").stdout
+    assert "annealed" not in radius
+
+
+@pytest.mark.parametrize("setting", ["groups", "group=3", "groups=3=", "groups=3.5"])
+def test_bad_parameters(setting):
+    try:
+        assert run("show", "boardfly", "-p", setting).exit_code == 2
+    except TopologyError as error:
+        assert "groups: found '3" in str(error)  # noqa: PT017
+    with pytest.raises(ConfigError, match="degree is given as an option|dims is given as an option"):
+        run("show", "hyperx", "--dims", "4x4", "-p", "dims=4,4")
+
+
+def test_help_lists_every_kind_and_parameter():
+    text = run("make", "-h").stdout
+    for name in (*KINDS, *PARAMETERS):
+        assert f"    {name}:" in text

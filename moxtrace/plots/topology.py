@@ -1,4 +1,4 @@
-"""A picture of a network: NPUs on a circle or a grid, links between them.
+"""A picture of a network: NPUs where their layout puts them, links between them.
 
 Goes in: :class:`Topology`.  Comes out: a PNG, SVG or PDF file.
 """
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from moxtrace.errors import OutputError
 from moxtrace.outputs import written_aside
+from moxtrace.plots.layouts import Layout, layout_of
 from moxtrace.topology.graph import Topology
 
 if TYPE_CHECKING:
@@ -26,30 +27,6 @@ MAX_LABELLED = 96
 INK, PAPER, LINK = "#22303c", "#ffffff", "#3b78a8"
 
 
-def _circle(count: int) -> NDArray[np.float64]:
-    """Places clockwise from the top."""
-    angle = np.pi / 2 - 2 * np.pi * np.arange(count) / count
-    return np.stack((np.cos(angle), np.sin(angle)), axis=1)
-
-
-def _grid(dims: list[int]) -> NDArray[np.float64]:
-    """Places of a torus: the first dimension down, the second across, a third towards the back."""
-    down, across, *back = np.unravel_index(np.arange(np.prod(dims)), dims)
-    places = np.stack((across, -down), axis=1).astype(np.float64)
-    if back:
-        # deeper layers stand half a cell up and to the right in all, so that no two nodes coincide
-        places += back[0][:, None] * np.array([0.62, 0.38]) / max(1, dims[2] - 1)
-    return places
-
-
-def _places(topology: Topology) -> NDArray[np.float64]:
-    """Place of each node, shape (nodes, 2); a switch stands in the middle."""
-    if topology.kind == "torus" and "dims" in topology.parameters:
-        return _grid(topology.parameters["dims"])
-    middle = np.zeros((topology.num_nodes - topology.num_npus, 2))
-    return np.concatenate((_circle(topology.num_npus), middle))
-
-
 def _arcs(
     start: NDArray[np.float64], end: NDArray[np.float64], bend: NDArray[np.float64]
 ) -> NDArray[np.float64]:
@@ -60,7 +37,7 @@ def _arcs(
     return straight + 4 * bend[:, None, None] * along * (1 - along) * across[:, None]
 
 
-def _draw_links(axes: Axes, topology: Topology, places: NDArray[np.float64]) -> int:
+def _draw_links(axes: Axes, topology: Topology, layout: Layout) -> int:
     """Draw cables as lines, one-way links as arrows; returns how many stand for all."""
     from matplotlib.collections import LineCollection
     from matplotlib.colors import LinearSegmentedColormap
@@ -71,18 +48,22 @@ def _draw_links(axes: Axes, topology: Topology, places: NDArray[np.float64]) -> 
     shown = np.flatnonzero(~twin | (topology.src < topology.dst))
     step = -(-len(shown) // MAX_DRAWN)
     shown = shown[::step]
-    start, end = places[topology.src[shown]], places[topology.dst[shown]]
-    on_grid = topology.kind == "torus"
-    wraps = on_grid & (np.abs(end - start).max(axis=1) > 1.5)
-    lines = _arcs(start, end, np.where(wraps, 0.12, np.where(twin[shown], 0.0, 0.06)))
+    start, end = layout.places[topology.src[shown]], layout.places[topology.dst[shown]]
+    apart = layout.group[topology.src[shown]] != layout.group[topology.dst[shown]]
+    over = layout.on_grid & (np.abs(end - start).max(axis=1) > 1.5)
+    lines = _arcs(start, end, np.where(over, 0.12, np.where(twin[shown], 0.0, 0.06)))
     width = float(np.clip(20 / np.sqrt(len(shown)), 0.12, 1.8))
-    style: dict[str, Any] = {"linewidths": width * np.sqrt(topology.lanes[shown]), "zorder": 1}
-    if rate.min() == rate.max():
+    widths = width * np.sqrt(topology.lanes[shown])
+    if rate.min() == rate.max() or apart.any():
         faint = float(np.clip(width, 0.3, 0.75))  # where lines overlap, density shows as shade
-        axes.add_collection(LineCollection(list(lines), colors=LINK, alpha=faint, **style))
+        for some, shade in ((apart, LINK), (~apart, INK if apart.any() else LINK)):
+            style: dict[str, Any] = {"colors": shade, "alpha": faint, "linewidths": widths[some], "zorder": 1}
+            axes.add_collection(LineCollection(list(lines[some]), **style))
     else:
         shades = LinearSegmentedColormap.from_list("rates", ["#bcd3e4", LINK, "#12324a"])
-        coloured = axes.add_collection(LineCollection(list(lines), array=rate[shown], cmap=shades, **style))
+        coloured = axes.add_collection(
+            LineCollection(list(lines), array=rate[shown], cmap=shades, linewidths=widths, zorder=1)
+        )
         axes.figure.colorbar(coloured, ax=axes, label="link capacity (Gbit/s)", shrink=0.6, pad=0.02)
     arrow = {"arrowstyle": "-|>", "color": INK, "lw": 0.0, "mutation_scale": 16, "shrinkA": 0, "shrinkB": 0}
     for line in lines[~twin[shown]][:500]:
@@ -90,11 +71,12 @@ def _draw_links(axes: Axes, topology: Topology, places: NDArray[np.float64]) -> 
     return step
 
 
-def _draw_nodes(axes: Axes, topology: Topology, places: NDArray[np.float64]) -> None:
-    n = topology.num_npus
-    labelled = n <= MAX_LABELLED
+def _draw_nodes(axes: Axes, topology: Topology, layout: Layout) -> None:
+    n, places = topology.num_npus, layout.places
+    points = layout.spacing / float(np.ptp(places, axis=0).max() or 1) * 400  # between neighbours
+    labelled = n <= MAX_LABELLED and points > 14
     longest = max((len(topology.npu_name(i)) for i in range(n)), default=1)
-    size = (230 if n <= 32 else 110) if labelled else max(2.0, 6000 / n)
+    size = min(230 if n <= 32 else 110, (0.75 * points) ** 2)
     axes.scatter(
         places[:n, 0],
         places[:n, 1],
@@ -124,9 +106,10 @@ def draw_topology(topology: Topology, path: str | Path) -> None:
     Parameters
     ----------
     topology : Topology
-        A torus that was built stands on a grid, wraps as arcs; anything else on a circle, NPU 0 at the top.
-        Lines are cables; their width grows with the lanes, their shade with the capacity where it differs.
-        Links without an equal reverse are arcs with an arrow.
+        Tori and meshes stand on a grid, wraps as arcs; networks of groups as clusters; anything else on a
+        circle, NPU 0 at the top.  Lines are cables, dark within a cluster; their width grows with the lanes,
+        their shade with the capacity where it differs.  Links without an equal reverse are arcs with an
+        arrow.
     path : path
         ``.png``, ``.svg`` or ``.pdf``; replaced if it exists.
 
@@ -145,10 +128,12 @@ def draw_topology(topology: Topology, path: str | Path) -> None:
     axes = figure.add_subplot()
     axes.set_aspect("equal")
     axes.set_axis_off()
-    places = _places(topology)
-    step = _draw_links(axes, topology, places)
-    _draw_nodes(axes, topology, places)
+    layout = layout_of(topology)
+    step = _draw_links(axes, topology, layout)
+    _draw_nodes(axes, topology, layout)
     axes.margins(0.12 if topology.names else 0.06)
+    if not np.ptp(layout.places[:, 1]):  # all in a line
+        axes.set_ylim(-1, 1)
     part = "" if step == 1 else f" (1 of {step} drawn)"
     title = f"{topology.kind}: {topology.num_npus} NPUs, {topology.num_links} links{part}"
     axes.set_title(title, fontsize=11, color=INK)
