@@ -17,28 +17,27 @@ _CAN_CHOOSE = hasattr(DefaultOptions, "_nrt")
 
 
 def _fingerprint() -> str:
-    """SHA-256 of every file that compiles kernels."""
+    """SHA-256 of the package's source: kernels also take in what they call, and constants of other files."""
     digest = hashlib.sha256()
     for path in sorted(Path(__file__).parent.rglob("*.py")):
-        source = path.read_bytes()
-        if b"moxtrace.jit" in source:
-            digest.update(source)
+        digest.update(path.read_bytes())
     return digest.hexdigest()
 
 
-_KERNELS = _fingerprint()
+_SOURCE = _fingerprint()
 
 
 def _compiled(function: Callable[..., Any], counting: bool) -> Any:
-    options: dict[str, Any] = {"cache": True, "nogil": True}
+    options: dict[str, Any] = {"nogil": True}
     if _CAN_CHOOSE:
         options["_nrt"] = counting
-    dispatcher: Any = numba.njit(**options)(function)
+    dispatcher: Any = numba.njit(cache=True, **options)(function)
     # numba takes a cached kernel for fresh as long as its own file is unchanged, though what it calls in
     # another file is compiled into it: after an update it would run the old code
     kept: Any = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
-    if hasattr(kept, "_source_stamp"):
-        kept._source_stamp = (kept._source_stamp, _KERNELS)
+    if not hasattr(kept, "_source_stamp"):  # a numba that keeps its stamps elsewhere: rather slow than stale
+        return numba.njit(**options)(function)
+    kept._source_stamp = (kept._source_stamp, _SOURCE)
     return dispatcher
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import resource
 import shutil
 import signal
 import subprocess
@@ -53,6 +52,8 @@ def find_binary(path: str | None = None) -> Path:
 
 def _raise_descriptor_limit(needed: int) -> None:
     """ASTRA-sim keeps a descriptor open for each rank and file set."""
+    import resource  # only Unix has it, and only this engine needs it
+
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = needed + 64
     if soft != resource.RLIM_INFINITY and soft < wanted:

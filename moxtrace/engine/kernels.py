@@ -73,18 +73,22 @@ class Links(NamedTuple):
 
 
 class Timers(NamedTuple):
-    """Pending timers of all ranks."""
+    """Pending timers of all ranks, found by rank and time in a hash table that doubles as it fills."""
 
-    data: NDArray[np.int64]  # shape (timers, 4): time, first and last item, the rank's next earlier timer
-    latest: NDArray[np.int64]  # the rank's latest timer
+    data: NDArray[np.int64]  # shape (timers, 5): time, first and last item, next timer of its bucket, rank
     spare: NDArray[np.int32]  # stack of unused timers: its height, then them
+    bucket: NDArray[np.int32]  # first timer of each bucket; only those in use are set
+    table: NDArray[np.int64]  # pending timers, and buckets in use: a power of two
 
 
 def new_timers(most, num_ranks):
     """No timers, and room for ``most``; pages never touched cost nothing."""
     spare = np.empty(most + 3, np.int32)
     spare[:2] = (1, 0)
-    return Timers(np.empty((most + 1, 4), np.int64), np.full(num_ranks, NONE, np.int64), spare)
+    few = 1 << (num_ranks - 1).bit_length()  # a rank seldom has more than one
+    bucket = np.empty(max(few, 1 << most.bit_length()), np.int32)
+    bucket[:few] = NONE
+    return Timers(np.empty((most + 1, 5), np.int64), spare, bucket, np.array([0, few], np.int64))
 
 
 def wires_of(network, kinds):
@@ -245,6 +249,30 @@ def begin(wires, links, heap, clock, link, lane, item, size):
 
 
 @kernel
+def _bucket_of(time, rank, buckets):
+    mixed = time * 0x1E3779B97F4A7C15 + rank * 0x42B2AE3D27D4EB4F  # odd numbers; the product wraps
+    return (mixed ^ (mixed >> 31)) & (buckets - 1)
+
+
+@kernel
+def _double(timers):
+    """Part the timers of every bucket between it and a new one."""
+    data, bucket = timers.data, timers.bucket
+    half = timers.table[1]
+    timers.table[1] = 2 * half
+    for low in range(half):
+        at = np.int64(bucket[low])
+        bucket[low] = NONE
+        bucket[low + half] = NONE
+        while at != NONE:
+            following = data[at, 3]
+            where = _bucket_of(data[at, 0], data[at, 4], 2 * half)
+            data[at, 3] = bucket[where]
+            bucket[where] = at
+            at = following
+
+
+@kernel
 def start_timer(timers, behind, heap, clock, rank, item, cycles):
     """Let ``item`` be done after ``cycles``.
 
@@ -254,10 +282,11 @@ def start_timer(timers, behind, heap, clock, rank, item, cycles):
     time = clock[NOW] + cycles
     behind[item] = NONE
     data = timers.data
-    before, at = np.int64(NONE), timers.latest[rank]
-    while at != NONE and data[at, 0] > time:
-        before, at = at, data[at, 3]
-    if at != NONE and data[at, 0] == time:
+    where = _bucket_of(time, np.int64(rank), timers.table[1])
+    at = np.int64(timers.bucket[where])
+    while at != NONE and (data[at, 0] != time or data[at, 4] != rank):
+        at = data[at, 3]
+    if at != NONE:
         behind[data[at, 2]] = item
         data[at, 2] = item
         return
@@ -267,14 +296,16 @@ def start_timer(timers, behind, heap, clock, rank, item, cycles):
         timers.spare[0] = unused - 1
     else:  # only the number of timers ever used is left on the stack
         timers.spare[1] = timer + 1
+    if timers.table[0] == timers.table[1]:
+        _double(timers)
+        where = _bucket_of(time, np.int64(rank), timers.table[1])
+    timers.table[0] += 1
     data[timer, 0] = time
     data[timer, 1] = item
     data[timer, 2] = item
-    data[timer, 3] = at
-    if before == NONE:
-        timers.latest[rank] = timer
-    else:
-        data[before, 3] = timer
+    data[timer, 3] = timers.bucket[where]
+    data[timer, 4] = rank
+    timers.bucket[where] = timer
     push(heap, clock, time, clock[SEQ], TIMER | timer << 2 | np.int64(rank) << 34)
     clock[SEQ] += 1
 
@@ -283,12 +314,14 @@ def start_timer(timers, behind, heap, clock, rank, item, cycles):
 def end_timer(timers, rank, timer):
     """Put a timer that went off back on the stack."""
     data = timers.data
-    before, at = np.int64(NONE), timers.latest[rank]
+    where = _bucket_of(data[timer, 0], np.int64(rank), timers.table[1])
+    before, at = np.int64(NONE), np.int64(timers.bucket[where])
     while at != timer:
         before, at = at, data[at, 3]
     if before == NONE:
-        timers.latest[rank] = data[timer, 3]
+        timers.bucket[where] = data[timer, 3]
     else:
         data[before, 3] = data[timer, 3]
+    timers.table[0] -= 1
     timers.spare[0] += 1
     timers.spare[timers.spare[0]] = timer

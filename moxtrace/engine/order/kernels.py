@@ -17,11 +17,13 @@ from moxtrace.jit import allocating
 
 __all__ = ["children_order", "hash_order", "insertion_order"]
 
-# bucket counts of a set that grows one element at a time
+# Bucket counts of a set that grows one element at a time: the first of ``_Prime_rehash_policy``'s primes that
+# is at least twice the one before, printed by g++ 12.2.  The last is above what int32 positions can number.
 BUCKETS = np.array(
     [
         13, 29, 59, 127, 257, 541, 1109, 2357, 5087, 10273, 20753, 42043, 85229, 172933, 351061, 712697,
-        1447153, 2938679, 5967347, 12117689, 24607243, 49969847,
+        1447153, 2938679, 5967347, 12117689, 24607243, 49969847, 101473717, 206062531, 418451333, 849749479,
+        1725587117, 3504151727,
     ]
 )  # fmt: skip
 FEW = 32

@@ -7,7 +7,7 @@ Nodes of all units are numbered through; a node's ``code`` is ``unit << 2 | kind
 import numpy as np
 
 from moxtrace.engine.kernels import next_link
-from moxtrace.jit import allocating
+from moxtrace.jit import allocating, kernel
 
 __all__ = ["check_nodes", "encode", "ids_are_positions", "match", "parents_come_first", "successors"]
 
@@ -46,28 +46,50 @@ def parents_come_first(rank_ptr, dep_ptr, dep):
     return True
 
 
+@kernel
+def _cost(wires, at, dst, size):
+    """Cycles of a message on idle links or its bytes on all of them, the larger; -1 without a link."""
+    cycles, moved = 0.0, 0.0
+    while at != dst:
+        link = next_link(wires, at, dst)
+        if link < 0:
+            return -1.0
+        cycles += wires.latency[link] + size / wires.bytes_per_cycle[link]
+        moved += size
+        at = np.int64(wires.dst[link])
+    return max(cycles, moved)
+
+
 @allocating
 def check_nodes(wires, num_ranks, code, peer, amount):
-    """First node that no network could carry out, and why.
+    """First node that no network could carry out, and why; how much all nodes could take.
 
-    Returns ``(node, reason)``: 1 peer out of range, 2 to itself, 3 size not positive, 4 no link, 5 negative
-    duration; ``(-1, 0)`` if all is well.
+    Returns ``(node, reason, largest, total)``.  Reasons: 1 peer out of range, 2 to itself, 3 size not
+    positive, 4 no link, 5 negative duration; node -1 if all is well.  ``total`` adds up the cycles or bytes
+    of every node, whichever are more, and the node ``largest`` has most of them.
     """
+    largest, most, total = np.int64(-1), -1.0, 0.0
     for i in range(len(code)):
         kind = code[i] & 3
         if kind == 0 and amount[i] < 0:
-            return i, 5
+            return i, 5, largest, total
+        cost = amount[i] * 1000.0 + 1.0 if kind == 0 else 0.0
         if kind == 1 or kind == 2:
             rank = (code[i] >> 2) % num_ranks
             if peer[i] < 0 or peer[i] >= num_ranks:
-                return i, 1
+                return i, 1, largest, total
             if peer[i] == rank:
-                return i, 2
+                return i, 2, largest, total
             if amount[i] <= 0:
-                return i, 3
-            if kind == 1 and next_link(wires, np.int64(rank), np.int64(peer[i])) < 0:
-                return i, 4
-    return -1, 0
+                return i, 3, largest, total
+        if kind == 1:
+            cost = _cost(wires, np.int64(rank), np.int64(peer[i]), amount[i])
+            if cost < 0:
+                return i, 4, largest, total
+        total += cost
+        if cost > most:
+            largest, most = np.int64(i), cost
+    return -1, 0, largest, total
 
 
 @allocating

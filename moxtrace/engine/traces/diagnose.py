@@ -54,6 +54,13 @@ class Names:
             f"tag {trace.tag[index]}"
         )
 
+    def work(self, node: int) -> str:
+        """A node and how much it is: ``workload: rank 3: node 17 (COMP of duration_micros 9)``."""
+        _, trace, _, index = self.locate(node)
+        is_comp = trace.kind[index] == COMP
+        what = f"COMP of duration_micros {trace.amount[index]}" if is_comp else self.message(node)
+        return f"{self.node(node)} ({what})"
+
 
 def explain_node(names: Names, node: int, reason: int) -> str:
     """Why :func:`~moxtrace.engine.prepare.kernels.check_nodes` refuses a node."""

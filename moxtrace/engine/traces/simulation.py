@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from moxtrace.chakra.trace import COLL, NODE_TYPE_NAMES, Trace
 from moxtrace.engine.kernels import CLOCK_ENTRIES, CURRENT, EVENTS, new_links, new_timers, wires_of
+from moxtrace.engine.limits import MOST, too_much
 from moxtrace.engine.network import KINDS, Network
 from moxtrace.engine.order.kernels import children_order, insertion_order
 from moxtrace.engine.prepare.kernels import (
@@ -80,16 +81,18 @@ def simulate(
     SimulationError
         If the trace cannot finish or cannot be carried out on the network: a send without receive or the
         other way round, sizes that differ, a cycle of dependencies, ranks that wait for each other, a pair
-        without a link, a collective without a custom implementation.
+        without a link, a collective without a custom implementation, times too large to count.
     """
     traces = [workload, *(collectives[i] for i in sorted(collectives))]
     names = Names(workload, [(i, collectives[i]) for i in sorted(collectives)])
     _check_ranks(names, network)
     code, peer, amount = _columns(names, traces)
     wires = wires_of(network, KINDS)
-    bad, reason = check_nodes(wires, network.num_npus, code, peer, amount)
+    bad, reason, largest, total = check_nodes(wires, network.num_npus, code, peer, amount)
     if bad >= 0:
         raise SimulationError(explain_node(names, int(bad), int(reason)))
+    if not total < MOST:
+        raise SimulationError(too_much(names.work(int(largest)), total))
     slot, slots, repeated = _match(names, traces, code, peer, amount)
     _assign_collectives(names, collectives, slot)
     roof = _roofline(names, compute, slot)
@@ -205,6 +208,9 @@ def _roofline(names: Names, compute: ComputeModel | None, slot: NDArray[np.int32
     rate = np.minimum(compute.local_mem_bw * 1e9 * intensity, compute.peak_perf * 1e12)
     seconds = np.divide(ops, rate, out=np.zeros_like(ops), where=ops > 0)
     slot[workload.ops_node] = np.arange(len(ops), dtype=np.int32)
+    if not seconds.sum() * 1e9 < MOST:
+        what = f"roofline with local-mem-bw {compute.local_mem_bw:g}, peak-perf {compute.peak_perf:g}"
+        raise SimulationError(too_much(what, seconds.sum() * 1e9))
     return (seconds * 1e9).astype(np.int64)
 
 
