@@ -25,7 +25,7 @@ from moxtrace.topology.graph import Topology
 __all__ = ["Bounds", "Estimate", "bounds_of", "port_load"]
 
 _SEARCH_WORK = 1e9  # additions per round of the search for link prices: a tenth of a second
-_FULL_WORK = 1.2e11  # additions that proving one set of prices on all rows may take: about 15 seconds
+_FULL_WORK = 6e10  # additions that proving one set of prices on all rows may take: about 10 seconds
 _ROUNDS = 30
 
 Progress = Callable[[str, int, int], None]
