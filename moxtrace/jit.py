@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +18,34 @@ __all__ = ["allocating", "kernel"]
 _CAN_CHOOSE = hasattr(DefaultOptions, "_nrt")
 
 
-def _fingerprint() -> str:
-    """SHA-256 of the package's source: kernels also take in what they call, and constants of other files."""
+_ROOT = Path(__file__).resolve().parent
+_IMPORT = re.compile(rb"^from moxtrace\.?([\w.]*) import (\(?[\w, ]*)", re.M)
+
+
+def _imports(source: bytes) -> set[Path]:
+    """Files of this package that a source imports at its top level, whole modules and their names alike."""
+    found = set()
+    for module, names in _IMPORT.findall(source):
+        place = _ROOT.joinpath(*module.decode().split("."))
+        inner = [place / name.strip() for name in names.decode().strip("(").split(",") if name.strip()]
+        for path in (place, *inner):
+            found |= {p for p in (path.with_suffix(".py"), path / "__init__.py") if p.is_file()}
+    return found
+
+
+@lru_cache
+def _fingerprint(path: Path) -> str:
+    """SHA-256 of a file and of all that it imports: what its kernels call, and constants of other files."""
+    seen, queue = set(), [path]
+    while queue:
+        one = queue.pop()
+        if one not in seen:
+            seen.add(one)
+            queue += _imports(one.read_bytes())
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.rglob("*.py")):
-        digest.update(path.read_bytes())
+    for one in sorted(seen):
+        digest.update(one.read_bytes())
     return digest.hexdigest()
-
-
-_SOURCE = _fingerprint()
 
 
 def _compiled(function: Callable[..., Any], counting: bool) -> Any:
@@ -37,7 +58,7 @@ def _compiled(function: Callable[..., Any], counting: bool) -> Any:
     kept: Any = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
     if not hasattr(kept, "_source_stamp"):  # a numba that keeps its stamps elsewhere: rather slow than stale
         return numba.njit(**options)(function)
-    kept._source_stamp = (kept._source_stamp, _SOURCE)
+    kept._source_stamp = (kept._source_stamp, _fingerprint(Path(function.__code__.co_filename).resolve()))
     return dispatcher
 
 
