@@ -36,8 +36,6 @@ __all__ = [
 ]
 
 Dtype = Literal["bf16", "fp16", "fp32", "fp8"]
-Positive = Field(gt=0, allow_inf_nan=False)
-NonNegative = Field(ge=0, allow_inf_nan=False)
 Seed = Field(default=1, ge=0, lt=2**63)
 
 
@@ -57,17 +55,17 @@ class ModelConfig(_Block):
     """A preset, explicit shapes, or a preset with some shapes replaced."""
 
     preset: str | None = None
-    num_experts: int | None = Field(default=None, gt=0)
-    top_k: int | None = Field(default=None, gt=0)
-    hidden_dim: int | None = Field(default=None, gt=0)
-    intermediate_dim: int | None = Field(default=None, gt=0)
-    dispatch_dim: int | None = Field(default=None, gt=0)
+    num_experts: int | None = Field(default=None, gt=0, le=1_000_000)
+    top_k: int | None = Field(default=None, gt=0, le=1024)
+    hidden_dim: int | None = Field(default=None, gt=0, le=10_000_000)
+    intermediate_dim: int | None = Field(default=None, gt=0, le=10_000_000)
+    dispatch_dim: int | None = Field(default=None, gt=0, le=10_000_000)
 
 
 class TrafficConfig(_Block):
     """How many tokens there are, how their experts are drawn, and how wide they are on the wire."""
 
-    tokens_per_npu: int = Field(default=5120, gt=0)
+    tokens_per_npu: int = Field(default=5120, gt=0, le=10_000_000)
     sampling: Literal["exact", "uniform", "replay"] = "exact"
     clip: bool = False
     dispatch_dtype: Dtype = "bf16"
@@ -102,9 +100,9 @@ class TopologyConfig(_Block):
     kind: str = "expander"
     npus: int | None = None
     degree: int | None = None
-    link_gbps: float = Field(default=100.0, gt=0, allow_inf_nan=False)
-    latency_ns: float = Field(default=500.0, ge=0, allow_inf_nan=False)
-    lanes: int = Field(default=1, gt=0)
+    link_gbps: float = Field(default=100.0, ge=1e-3, le=1e7)
+    latency_ns: float = Field(default=500.0, ge=0, le=1e9)
+    lanes: int = Field(default=1, gt=0, le=4096)
     seed: int = Seed
     dims: list[int] | None = None
     twist: list[int] | None = None
@@ -155,9 +153,9 @@ class RoutingConfig(_Block):
 
     policy: str = "mox-paper"
     weights: str | None = None
-    replays: int = Field(default=6, gt=0)
-    tokens_per_source: int = Field(default=1000, gt=0)
-    eta: float = Field(default=0.05, ge=0, allow_inf_nan=False)
+    replays: int = Field(default=6, gt=0, le=10_000)
+    tokens_per_source: int = Field(default=1000, gt=0, le=1_000_000)
+    eta: float = Field(default=0.05, ge=0, le=10)
     seed: int = Seed
 
 
@@ -168,9 +166,9 @@ class ComputeConfig(_Block):
     reads two operands and writes one at 3.35 TB/s, the memory bandwidth of an H100 SXM.
     """
 
-    peak_tflops: float = Field(default=989.0, gt=0, allow_inf_nan=False)
-    efficiency: float = Field(default=0.6, gt=0, le=1)
-    reduce_ns_per_byte: float = Field(default=0.0009, ge=0, allow_inf_nan=False)
+    peak_tflops: float = Field(default=989.0, ge=1e-3, le=1e9)
+    efficiency: float = Field(default=0.6, ge=1e-3, le=1)
+    reduce_ns_per_byte: float = Field(default=0.0009, ge=0, le=1000)
 
 
 class TraceConfig(_Block):
@@ -183,10 +181,8 @@ class TraceConfig(_Block):
     time_scale: Literal["ps", "ns"] = "ps"
 
     @property
-    def effective_window(self) -> int:
-        """4 in simulated order, 64 in token order, unless the configuration says."""
-        if self.window is not None:
-            return self.window
+    def usual_window(self) -> int:
+        """Enough for a trace in this order, measured in ASTRA-sim: 4 simulated, 64 by tokens."""
         return 4 if self.order == "simulated" else 64
 
 
@@ -216,6 +212,17 @@ class RunConfig(_Block):
 # ---------------------------------------------------------------------------------------- reading
 
 
+class _Loader(yaml.SafeLoader):
+    """YAML 1.1 as everybody writes it: ``1e9`` is a number too, though the standard wants ``1.0e+9``."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?[0-9][0-9_]*(?:\.[0-9_]*)?[eE][-+]?[0-9]+$"),
+    list("-+0123456789"),
+)
+
+
 class _Source:
     """A YAML document with the line of every key."""
 
@@ -223,7 +230,7 @@ class _Source:
         self.path = path
         self.lines: dict[tuple[str | int, ...], int] = {}
         try:
-            node = yaml.compose(text, Loader=yaml.SafeLoader)
+            node = yaml.compose(text, Loader=_Loader)
             self.value = {} if node is None else self._plain(node, ())
         except RecursionError:
             raise ConfigError(
@@ -244,7 +251,7 @@ class _Source:
         if isinstance(node, yaml.MappingNode):
             result: dict[Any, Any] = {}
             for key_node, value_node in node.value:
-                key = yaml.SafeLoader("").construct_object(key_node)
+                key = _Loader("").construct_object(key_node)
                 line = key_node.start_mark.line + 1
                 if not isinstance(key, str):
                     raise ConfigError(f"{self.path}:{line}: key {key!r}; expected a name")
@@ -257,7 +264,7 @@ class _Source:
             return result
         if isinstance(node, yaml.SequenceNode):
             return [self._plain(item, (*at, i)) for i, item in enumerate(node.value)]
-        return yaml.SafeLoader("").construct_object(node)
+        return _Loader("").construct_object(node)
 
     def where(self, at: Sequence[str | int]) -> str:
         """``file:line`` of a key, or of the nearest block around it."""
@@ -275,7 +282,7 @@ def _override(value: dict[str, Any], setting: str) -> tuple[str, ...]:
     if not equals or not all(keys):
         raise ConfigError(f"--set {setting!r}: expected key.path=value, for example topology.npus=32")
     try:
-        new = yaml.safe_load(text)
+        new = yaml.load(text, Loader=_Loader)  # a safe loader
     except yaml.YAMLError as error:
         raise ConfigError(
             f"--set {setting!r}: the value is no YAML: {' '.join(str(error).split())}"
@@ -442,14 +449,18 @@ def _check_together(config: RunConfig, source: _Source, overridden: set[tuple[st
                 refuse(("model", key), f"missing; give {', '.join(shapes)}, or a preset")
 
 
-def dump(config: RunConfig, folder: Path) -> str:
-    """The configuration as YAML that gives the same run again when it lies in ``folder``."""
+def dump(config: RunConfig, inside: Mapping[str, str]) -> str:
+    """The configuration as YAML, every default spelled out.
+
+    Parameters
+    ----------
+    config : RunConfig
+    inside : mapping of str to str
+        By block, the path that stands in place of the one that the block names.
+    """
     value = config.model_dump(mode="json")
-    own = (*COMMON, *KINDS[config.topology.kind].parameters)
-    value["topology"] = {key: found for key, found in value["topology"].items() if key in own}
     for block, key in PATH_KEYS:
-        if value[block].get(key) is not None:
-            value[block][key] = Path(os.path.relpath(value[block][key], folder)).as_posix()
+        value[block][key] = inside.get(block)
     header = "# Every key of this run, defaults included: moxtrace generate config.resolved.yaml -o RUN\n"
     return header + yaml.safe_dump(value, sort_keys=False, default_flow_style=False)
 

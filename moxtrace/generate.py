@@ -7,6 +7,8 @@ input files, ``links.csv``, ``summary.json`` and what it takes to verify, simula
 from __future__ import annotations
 
 import csv
+import logging
+import shutil
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
@@ -20,7 +22,7 @@ from moxtrace import __version__, config, topology
 from moxtrace.baseline import network_of, switch_completion_ns
 from moxtrace.chakra import writer
 from moxtrace.chakra.astra_inputs import TRACES, cannot_express, write_inputs
-from moxtrace.config import RunConfig
+from moxtrace.config import RunConfig, TraceConfig
 from moxtrace.demand import write_demand
 from moxtrace.engine.blocks import simulate_block
 from moxtrace.lowering import Block, token_order, traces_of
@@ -29,7 +31,9 @@ from moxtrace.rundir import new_directory, write_json, write_manifest
 from moxtrace.scenario import Scenario, block_of, prepare
 from moxtrace.units import cycles_per_ns
 
-__all__ = ["generate", "window_that_keeps_busy"]
+__all__ = ["generate", "window_of"]
+
+log = logging.getLogger(__name__)
 
 Progress = Callable[[str, int, int], None]
 
@@ -55,30 +59,37 @@ def _orders(
         scenario.demand, network, block.compute_ns, (block.dispatch.size_bytes, block.combine.size_bytes),
         trace.time_scale, trace.barrier,
     )  # fmt: skip
-    summary.update(
-        completion_ns=result.completion / scale,
-        switch_completion_ns=switch,
-        slowdown=result.completion / scale / switch,
-        dispatch_done_ns=int(result.dispatch_done.max()) / scale,
-        compute_done_ns=int(result.compute_done.max()) / scale,
-    )
+    summary["switch_completion_ns"] = switch
+    if trace.form == "collective":  # flat traces are executed send by send, which is not what was simulated
+        summary.update(
+            completion_ns=result.completion / scale,
+            slowdown=result.completion / scale / switch,
+            dispatch_done_ns=int(result.dispatch_done.max()) / scale,
+            compute_done_ns=int(result.compute_done.max()) / scale,
+        )
     return result.dispatch_order, result.combine_order
 
 
-def window_that_keeps_busy(block: Block, window: int) -> int:
-    """The window, raised where it could not keep a link busy.
+def window_of(block: Block, options: TraceConfig) -> int:
+    """Messages in flight per link: what the configuration says, else enough to keep every link busy.
 
     A send ends when its message arrives, so a link needs ``ceil((latency + serialization) / serialization)``
-    messages in flight, and one more that waits.
+    messages in flight, and one more that waits.  The default is 4 in simulated order and 64 in token order,
+    raised to that; a smaller window that was asked for is kept, with a warning.
     """
-    if window == 0:
-        return 0
     network = block.dispatch.topology
     size = min(block.dispatch.size_bytes, block.combine.size_bytes)
     hops = 2 if network.has_switch else 1
     serialization = size * 8.0 / network.bandwidth_gbps
     in_flight = network.lanes * np.ceil(hops * (network.latency_ns + serialization) / serialization)
-    return max(window, int(in_flight.max()) + 1)
+    enough = int(in_flight.max()) + 1
+    if options.window is None:
+        return max(options.usual_window, enough)
+    if 0 < options.window < enough:
+        log.warning(
+            "trace.window: %d messages in flight leave links idle; %d keep them busy", options.window, enough
+        )
+    return options.window
 
 
 def write_links(path: Path, block: Block) -> None:
@@ -112,6 +123,7 @@ def summarise(scenario: Scenario, block: Block) -> dict[str, Any]:
         **loads.summary(block.dispatch, scenario.demand),
         "max_compute_ns": int(scenario.compute_ns.max()),
         "stands_on": scenario.stands_on,
+        "warnings": list(scenario.warnings),
         **({"placement_gain": asdict(scenario.placement_gain)} if scenario.placement_gain else {}),
     }
 
@@ -149,7 +161,7 @@ def generate(
         summary = summarise(scenario, block)
         tell("start order", 0, 1)
         orders = _orders(scenario, block, summary)
-        _write_run(folder, Path(target), scenario, block, orders, summary, tell)
+        _write_run(folder, scenario, block, orders, summary, tell)
     return summary
 
 
@@ -194,6 +206,7 @@ def _facts(scenario: Scenario, block: Block, window: int, sets: dict[str, dict[s
         "rows": "copies" if scenario.sends_copies else "tokens",
         "astra_sim": f"the topology {why_not}" if why_not else "expressible",
         "compute_ns": block.compute_ns.tolist(),
+        "reduce_ns_per_byte": block.reduce_ns_per_byte,
         "traces": sets,
         "phases": {
             phase.name: {
@@ -208,9 +221,23 @@ def _facts(scenario: Scenario, block: Block, window: int, sets: dict[str, dict[s
     }
 
 
+def _write_config(folder: Path, run_config: RunConfig) -> None:
+    """Write ``config.resolved.yaml`` and, under ``inputs/``, the files that it names.
+
+    So a run directory can be generated again wherever it goes, and its bytes do not depend on where it lies.
+    """
+    inside = {}
+    for block, key in config.PATH_KEYS:
+        named = getattr(getattr(run_config, block), key)
+        if named is not None:
+            (folder / "inputs").mkdir(exist_ok=True)
+            inside[block] = f"inputs/{block}{Path(named).suffix}"
+            shutil.copyfile(named, folder / inside[block])
+    (folder / "config.resolved.yaml").write_text(config.dump(run_config, inside), encoding="utf-8")
+
+
 def _write_run(
     folder: Path,
-    target: Path,
     scenario: Scenario,
     block: Block,
     orders: tuple[NDArray[np.integer], NDArray[np.integer]],
@@ -218,7 +245,7 @@ def _write_run(
     tell: Progress,
 ) -> None:
     options, network = scenario.config.trace, scenario.topology
-    window = window_that_keeps_busy(block, options.effective_window)
+    window = window_of(block, options)
     files, sets, collectives = _write_traces(folder, scenario, block, orders, window, tell)
     description = f"{network.num_npus} NPUs, {network.kind}, {summary['policy']}"
     write_inputs(folder, network, collectives, options.time_scale, description)
@@ -226,8 +253,7 @@ def _write_run(
     write_demand(folder / "demand.npz", scenario.demand)
     write_links(folder / "links.csv", block)
     write_json(folder / "summary.json", summary)
-    resolved = config.dump(scenario.config, target.resolve())
-    (folder / "config.resolved.yaml").write_text(resolved, encoding="utf-8")
+    _write_config(folder, scenario.config)
     write_manifest(folder, _facts(scenario, block, window, sets), files)
 
 

@@ -39,7 +39,9 @@ def written_aside(path: str | os.PathLike[str]) -> Iterator[Path]:
     OutputError
         When the system refuses to write.
     """
-    target = Path(path)
+    target = Path(os.path.realpath(path))  # through a symbolic link, the file that it names
+    if target.exists() and not target.is_file():
+        raise OutputError(f"{path}: is no regular file; choose another name")
     # the ending stays: some writers choose the format by it
     aside = target.with_name(f".{target.stem}.{os.getpid()}.partial{target.suffix}")
     try:

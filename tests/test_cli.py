@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -88,11 +89,38 @@ def test_the_same_configuration_gives_the_same_bytes(made):
     assert same_tree(folder / "run", folder / "resolved") == []
 
 
+def test_a_run_is_the_same_wherever_it_lies_and_goes(made):
+    """With files of its own, in two places, and again from where it was moved to."""
+    folder, _ = made
+    np.save(folder / "counts.npy", np.random.default_rng(1).integers(1, 50, (3, 16)))
+    (folder / "hosts.json").write_text(json.dumps([e % 4 for e in range(16)]))
+    cables = "".join(f"{a},{(a + s) % 4},100\n" for a in range(4) for s in (1, 3))
+    (folder / "square.csv").write_text("src,dst,gbps\n" + cables)
+    text = CONFIG.replace("sampling: uniform", "sampling: exact")
+    text = text.replace("{kind: expander, npus: 8, degree: 3}", "{kind: graph, path: square.csv}")
+    text += "recording: {path: counts.npy, layer: 1}\nplacement: {kind: file, path: hosts.json}\n"
+    (folder / "files.yaml").write_text(text)
+    moxtrace("generate", "files.yaml", "-o", "here", cwd=folder)
+    moxtrace("generate", folder / "files.yaml", "-o", folder / "deep" / "down" / "there")
+    assert same_tree(folder / "here", folder / "deep" / "down" / "there") == []
+    (folder / "moved").mkdir()
+    (folder / "here").rename(folder / "moved" / "away")
+    moxtrace("generate", folder / "moved" / "away" / "config.resolved.yaml", "-o", folder / "again2")
+    assert same_tree(folder / "moved" / "away", folder / "again2") == []
+
+
 def test_threads_and_hash_seed_change_no_byte(made):
     folder, _ = made
-    environment = {"NUMBA_NUM_THREADS": "1", "PYTHONHASHSEED": "7"}
-    moxtrace("generate", "run.yaml", "-o", "other", cwd=folder, env=environment)
-    assert same_tree(folder / "run", folder / "other") == []
+    many = ("--set", "traffic.tokens_per_npu=1500")  # three runs of rows for the routing threads
+    moxtrace("generate", "run.yaml", "-o", "all-cpus", *many, cwd=folder)
+    code = (
+        "import os, sys; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
+        "sys.argv = ['moxtrace', 'generate', 'run.yaml', '-o', 'one-cpu', *sys.argv[1:]]\n"
+        "from moxtrace.cli import main; main()"
+    )
+    environment = {**os.environ, "PYTHONHASHSEED": "7"}
+    subprocess.run([sys.executable, "-c", code, *many], cwd=folder, env=environment, check=True)
+    assert same_tree(folder / "all-cpus", folder / "one-cpu") == []
 
 
 def test_simulate_prints_times(made):
@@ -171,8 +199,12 @@ def test_weights_are_used_and_refused_elsewhere(made):
     answer = json.loads(moxtrace("weights", "run.yaml", "-o", "w.json", "--json", cwd=folder).stdout)
     assert answer["kept"] == min(answer["max_over_mean_load"])
     moxtrace("generate", "run.yaml", "-o", "given", "--set", "routing.weights=w.json", cwd=folder)
-    different = {str(p) for p in same_tree(folder / "run", folder / "given")}
-    assert different == {"config.resolved.yaml", "manifest.json"}
+    assert json.loads((folder / "given" / "manifest.json").read_text())["inputs"].keys() == {"routing"}
+    for name in ("summary.json", "links.csv", "traces/dispatch.0.et", "traces/combine.7.et"):
+        assert (folder / "given" / name).read_bytes() == (folder / "run" / name).read_bytes()
+    assert "takes no weights" in fails(
+        "generate", "run.yaml", "-o", "x", "--set", "routing={policy: tree, weights: w.json}", cwd=folder
+    )
     assert "exists" in fails("weights", "run.yaml", "-o", "w.json", cwd=folder)
     other = ("--set", "routing.weights=w.json", "--set", "topology.seed=9")
     assert "topology" in fails("generate", "run.yaml", "-o", "x", *other, cwd=folder)
@@ -183,7 +215,8 @@ def test_plot(made):
     for name in ("loads.png", "loads.svg"):
         moxtrace("plot", "run", "-o", name, cwd=folder)
         first = (folder / name).read_bytes()
-        moxtrace("plot", "run", "-o", name, cwd=folder)
+        assert "exists" in fails("plot", "run", "-o", name, cwd=folder)
+        moxtrace("plot", "run", "-o", name, "--force", cwd=folder)
         assert (folder / name).read_bytes() == first
     assert first.count(b"<svg") == 1
     assert "use .png, .svg or .pdf" in fails("plot", "run", "-o", "loads.doc", cwd=folder)
@@ -237,6 +270,63 @@ def test_bad_settings_are_one_line_and_leave_nothing(made, setting, message):
     assert line.startswith("moxtrace: error: ")
     assert message in line
     assert not [p for p in folder.iterdir() if "bad" in p.name]
+
+
+def test_flat_traces_are_timed_only_by_running_them(made):
+    folder, _ = made
+    moxtrace("generate", "run.yaml", "-o", "flat", "--set", "trace.form=flat", cwd=folder)
+    summary = json.loads((folder / "flat" / "summary.json").read_text())
+    assert "slowdown" not in summary
+    assert json.loads(moxtrace("simulate", "flat", "--json", cwd=folder).stdout)["slowdown"] > 1
+
+
+def test_a_window_that_was_asked_for_is_kept(made):
+    folder, _ = made
+    settings = ("--set", "trace.window=1", "--set", "topology.latency_ns=5000")
+    done = moxtrace("generate", "run.yaml", "-o", "w1", *settings, cwd=folder)
+    assert "trace.window: 1 messages in flight leave links idle" in done.stderr
+    assert json.loads((folder / "w1" / "manifest.json").read_text())["window"] == 1
+
+
+def test_what_is_wrong_with_a_recording_is_said(made):
+    folder, _ = made
+    np.save(folder / "narrow.npy", np.ones((2, 12)))
+    settings = ("--set", "recording={path: narrow.npy, layer: 0}", "--set", "traffic.sampling=exact")
+    done = moxtrace("generate", "run.yaml", "-o", "narrow", *settings, "--json", cwd=folder)
+    assert "the others were never chosen" in done.stderr
+    assert any("the others were never chosen" in w for w in json.loads(done.stdout)["warnings"])
+
+
+def test_what_cannot_fit_is_refused_before_it_is_tried(made):
+    folder, _ = made
+    huge = ("--set", "traffic.tokens_per_npu=10000000", "--set", "topology={kind: hypercube, npus: 4096}")
+    assert "this machine has" in fails("generate", "run.yaml", "-o", "huge", *huge, cwd=folder)
+
+
+def test_a_termination_leaves_nothing(made):
+    folder, _ = made
+    child = subprocess.Popen(
+        [sys.executable, "-m", "moxtrace", "generate", "run.yaml", "-o", "killed",
+         "--set", "traffic.tokens_per_npu=400000"], cwd=folder, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    while not list(folder.glob(".killed.*.partial")) and child.poll() is None:
+        time.sleep(0.01)
+    child.terminate()
+    assert "interrupted" in child.communicate()[1]
+    assert child.returncode == 130
+    assert not [p for p in folder.iterdir() if "killed" in p.name]
+
+
+def test_a_full_standard_output_is_one_line(made):
+    folder, _ = made
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "moxtrace", "simulate", "run", "--json"], cwd=folder, stdout=full,
+            stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert "moxtrace: error: No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_an_existing_output_is_kept(made):

@@ -36,6 +36,17 @@ def test_the_reason_is_named(tmp_path):
         aside.write_text("x")
 
 
+def test_a_link_is_followed_and_a_device_refused(tmp_path):
+    (tmp_path / "real").write_text("old")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    with written_aside(tmp_path / "link") as aside:
+        aside.write_text("new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_text() == "new"
+    with pytest.raises(OutputError, match="/dev/null: is no regular file"), written_aside("/dev/null"):
+        pass
+
+
 def test_files_have_the_usual_permissions(tmp_path):
     (tmp_path / "plain").write_text("x")
     with written_aside(tmp_path / "a") as aside:

@@ -47,6 +47,8 @@ def describe(summary: dict[str, Any], output: Path) -> None:
     moved = sum(summary["transfers"].values())
     click.echo(f"{output}: {summary['npus']} NPUs, {summary['topology']}, policy {summary['policy']}")
     click.echo(f"  stands on      {summary['stands_on']}")
+    for warning in summary["warnings"]:
+        click.echo(f"  note           {warning}")
     click.echo(f"  tokens         {summary['tokens']:,}, {moved:,} messages over links")
     click.echo(
         f"  busiest link   {format_bytes(summary['busiest_link_bytes'])} in dispatch, "
@@ -63,5 +65,6 @@ def describe(summary: dict[str, Any], output: Path) -> None:
     if "completion_ns" in summary:
         click.echo(
             f"  completion     {format_ns(summary['completion_ns'])}, "
-            f"{summary['slowdown'] - 1:+.2%} over the ideal switch (built-in engine, before windows)"
+            f"{summary['slowdown'] - 1:+.2%} over the ideal switch, transfer by transfer; "
+            "'moxtrace simulate' times the traces"
         )

@@ -19,11 +19,15 @@ __all__ = ["command"]
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), required=True, help="Figure: .png, .svg or .pdf."
 )
+@click.option("--force", is_flag=True, help="Replace an earlier figure.")
 @verbosity_options
-def command(runs: tuple[Path, ...], output: Path) -> None:
+def command(runs: tuple[Path, ...], output: Path, force: bool) -> None:
     """Draw the link loads of RUNS, one curve per run, into one figure."""
+    from moxtrace.errors import OutputError
     from moxtrace.plots.loads import plot_link_loads
     from moxtrace.rundir import Run
 
+    if output.exists() and not force:
+        raise OutputError(f"{output}: exists; choose another name, or replace it with --force")
     plot_link_loads([Run.open(run) for run in runs], output)
-    click.echo(f"{output}: link loads of {len(runs)} runs")
+    click.echo(f"{output}: link loads of {len(runs)} run{'' if len(runs) == 1 else 's'}")

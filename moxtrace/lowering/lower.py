@@ -118,7 +118,8 @@ def messages_of(phase: Phase) -> _View:
         parent = np.where(above >= 0, message_of[above], -1).astype(np.int32)
         delivers, tree = delivers[kept], tree[kept]
         tree_ptr = np.searchsorted(tree, np.arange(phase.num_trees + 1)).astype(np.int64)
-        key = (near * n + far).astype(np.int32)
+        # pairs of ranks, numbered as they occur: there may be n * n of them
+        key = np.unique(near.astype(np.int64) * n + far, return_inverse=True)[1].astype(np.int32)
     return _View(Messages(near, far, parent, tree, tree_ptr, delivers, key), first)
 
 

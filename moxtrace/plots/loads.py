@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,9 @@ from numpy.typing import NDArray
 from moxtrace.errors import OutputError, TraceError
 from moxtrace.outputs import written_aside
 from moxtrace.rundir import Run
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["link_loads", "plot_link_loads"]
 
@@ -55,18 +59,25 @@ def plot_link_loads(runs: Sequence[Run], output: Path) -> None:
         When the ending is unknown or the file cannot be written.
     """
     import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
+    from matplotlib.figure import Figure
 
     if output.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise OutputError(
             f"{output}: cannot draw {output.suffix or 'without an ending'}; use .png, .svg or .pdf"
         )
     # the same bytes every time: no date, and ids that do not change
-    matplotlib.rcParams.update({"svg.hashsalt": "moxtrace", "font.size": 9, "axes.spines.top": False,
-                                "axes.spines.right": False})  # fmt: skip
-    figure, axes = plt.subplots(figsize=(5.2, 3.4), layout="constrained")
+    style: Any = {"svg.hashsalt": "moxtrace", "font.size": 9}
+    style |= {"axes.spines.top": False, "axes.spines.right": False}
+    with matplotlib.rc_context(style):
+        figure = Figure(figsize=(5.2, 3.4), layout="constrained")
+        _draw(figure.add_subplot(), runs)
+        metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(output.suffix.lower(), {})
+        with written_aside(output) as aside:
+            figure.savefig(aside, dpi=200, metadata=metadata)
+
+
+def _draw(axes: Axes, runs: Sequence[Run]) -> None:
+    """One curve per run, and the line that the ideal switch's busiest port makes."""
     for i, run in enumerate(runs):
         summary = run.json("summary.json")
         load = np.sort(link_loads(run))[::-1]
@@ -91,9 +102,3 @@ def plot_link_loads(runs: Sequence[Run], output: Path) -> None:
     axes.set_ylim(bottom=0)
     axes.margins(x=0.01)
     axes.legend(frameon=False, fontsize=8)
-    metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(output.suffix.lower(), {})
-    try:
-        with written_aside(output) as aside:
-            figure.savefig(aside, dpi=200, metadata=metadata)
-    finally:
-        plt.close(figure)
