@@ -250,8 +250,9 @@ def begin(wires, links, heap, clock, link, lane, item, size):
 
 @kernel
 def _bucket_of(time, rank, buckets):
-    mixed = time * 0x1E3779B97F4A7C15 + rank * 0x42B2AE3D27D4EB4F  # odd numbers; the product wraps
-    return (mixed ^ (mixed >> 31)) & (buckets - 1)
+    mixed = (time + rank * 0x1E3779B97F4A7C15) * 0x42B2AE3D27D4EB4F  # odd numbers; products wrap
+    mixed = (mixed ^ (mixed >> 32)) * 0x165667B19E3779F9  # times are often multiples of a power of two
+    return (mixed ^ (mixed >> 29)) & (buckets - 1)
 
 
 @kernel
