@@ -26,8 +26,8 @@ class Parameter:
         What it is, in one line.
     form : str
         ``number``, ``numbers`` (a list), ``choice`` or ``file``.
-    least : int
-        The least number.
+    least, most : int
+        Of numbers.
     choices : tuple of str
         What a choice can be.
     """
@@ -35,6 +35,7 @@ class Parameter:
     text: str
     form: str = "number"
     least: int = 1
+    most: int = 4096
     choices: tuple[str, ...] = ()
 
     def refusal(self, value: Any) -> str | None:
@@ -44,10 +45,10 @@ class Parameter:
         if self.form == "file":
             return None if value else "expected a file"
         many = list(value) if self.form == "numbers" and isinstance(value, list | tuple) else [value]
-        if many and all(type(v) is int and v >= self.least for v in many):
+        if many and all(type(v) is int and self.least <= v <= self.most for v in many):
             return None
         what = "a list of whole numbers" if self.form == "numbers" else "a whole number"
-        return f"expected {what} >= {self.least}"
+        return f"expected {what} from {self.least} to {self.most}"
 
 
 @dataclass(frozen=True)
@@ -76,30 +77,30 @@ PARAMETERS: dict[str, Parameter] = {
     "dims": Parameter("lengths of the dimensions, such as [4, 4, 8]", "numbers", 2),
     "twist": Parameter("steps along each dimension that a twisted wrap adds", "numbers", 0),
     "offsets": Parameter("NPU i is linked with i + offset for each of these", "numbers"),
-    "dim_lanes": Parameter("cables of a pair, for each dimension", "numbers"),
+    "dim_lanes": Parameter("cables of a pair, for each dimension", "numbers", most=16),
     "select": Parameter(
         "how an expander is chosen: anneal (few triangles and few distant pairs) or radius (the lowest "
         "radius, diameter and path length of 200)",
         "choice",
         choices=("anneal", "radius"),
     ),
-    "proposals": Parameter("swaps that annealing tries", least=0),
+    "proposals": Parameter("swaps that annealing tries", least=0, most=1_000_000_000),
     "path": Parameter("the file: a graph, or a traffic matrix (.csv, .npy)", "file"),
     "groups": Parameter("groups of routers (dragonfly) or of boards (boardfly)", least=2),
     "group_size": Parameter("routers in a group", least=1),
-    "global_links": Parameter("links to other groups, per router"),
+    "global_links": Parameter("links to other groups, per router", most=64),
     "prime_power": Parameter("q of Slim Fly, a prime power other than 2", least=3),
-    "symbols": Parameter("letters of the words that name NPUs, which is the degree", least=2),
+    "symbols": Parameter("letters of the words that name NPUs, which is the degree", least=2, most=1024),
     "word_length": Parameter("letters in a word, which is the diameter"),
     "p": Parameter("prime, 1 modulo 4; the degree is p + 1", least=5),
     "q": Parameter("prime, 1 modulo 4, above 2 sqrt(p)", least=5),
-    "nics": Parameter("network cards of a server"),
-    "nic_lanes": Parameter("lanes of a network card, each a cable of its own"),
+    "nics": Parameter("network cards of a server", most=64),
+    "nic_lanes": Parameter("lanes of a network card, each a cable of its own", most=64),
     "boards": Parameter("boards in a group", least=2),
     "chips": Parameter("chips on a board", least=2),
     "board": Parameter("how a board's chips are linked", "choice", choices=("ring", "full")),
-    "copper_ports": Parameter("ports of a board towards its group"),
-    "optical_ports": Parameter("ports of a board towards other groups"),
+    "copper_ports": Parameter("ports of a board towards its group", most=64),
+    "optical_ports": Parameter("ports of a board towards other groups", most=64),
     "port_map": Parameter(
         "which chip owns a cable's end: balanced (the chip with the fewest of that sort) or random",
         "choice",

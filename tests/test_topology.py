@@ -213,7 +213,7 @@ def test_a_disconnected_graph_has_no_path_stats():
             "dims [4, 5] hold 4 x 5 = 20 NPUs, but npus is 16; give npus: 20, or dims: [4, 4]",
         ),
         (("torus", 16, None, [16]), "dims [16]; expected 2 or 3 lengths of at least 2"),
-        (("torus", 16, None, [16, 1]), "dims: found [16, 1]; expected a list of whole numbers >= 2"),
+        (("torus", 16, None, [16, 1]), "dims: found [16, 1]; expected a list of whole numbers from 2"),
         (
             ("ring", 16, None, [4, 4]),
             "dims: found [4, 4], which is nothing that kind ring has; its keys: npus, degree",

@@ -121,6 +121,7 @@ def test_seeds_move_the_ports():
         ({"groups": 42}, "42 groups need 41 optical ports in each, but 8 boards with 5 have 40; the nearest: "
                          "groups: 41, which is 1312 NPUs"),
         ({"npus": 1400}, "the nearest: groups: 41"),
+        ({"groups": 33, "boards": 64, "copper_ports": 63}, "are 8448 NPUs; expected at most 4096"),
         ({"copper_ports": 6}, "copper_ports 6 for 8 boards; expected at least 7"),
         ({"boards": 7, "copper_ports": 7}, "an even number of ports in all; the nearest: 6 or 8"),
         ({"groups": 3, "npus": 97}, "3 groups of 8 boards of 4 chips hold 96; the nearest: groups: 4"),

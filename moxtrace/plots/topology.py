@@ -76,7 +76,7 @@ def _draw_nodes(axes: Axes, topology: Topology, layout: Layout) -> None:
     points = layout.spacing / float(np.ptp(places, axis=0).max() or 1) * 400  # between neighbours
     labelled = n <= MAX_LABELLED and points > 14
     longest = max((len(topology.npu_name(i)) for i in range(n)), default=1)
-    size = min(230 if n <= 32 else 110, (0.75 * points) ** 2)
+    size = min(230 if n <= 32 else 110, ((0.75 if labelled else 0.5) * points) ** 2)
     axes.scatter(
         places[:n, 0],
         places[:n, 1],

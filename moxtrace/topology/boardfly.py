@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from moxtrace.topology import expander
 from moxtrace.topology.draws import order, ranks
+from moxtrace.topology.graph import MAX_NPUS
 from moxtrace.topology.request import Ends, Request, Wiring, choices
 
 __all__ = ["boardfly"]
@@ -91,6 +92,11 @@ def _shape(request: Request) -> tuple[int, int, int]:
     per_group = boards * chips
     if groups is None:
         groups = 36 if request.npus is None else max(2, -(-request.npus // per_group))
+    if groups * per_group > MAX_NPUS:
+        raise request.refuse(
+            f"{groups} groups of {boards} boards of {chips} chips are {groups * per_group} NPUs; expected at "
+            f"most {MAX_NPUS}"
+        )
     if groups - 1 > boards * optical:
         most = boards * optical + 1
         raise request.refuse(

@@ -3,9 +3,9 @@
 Goes in: :class:`Request`, whose ``path`` names the matrix: bytes, tokens or any other weights, indexed
 [src, dst], as ``.npy`` or as ``.csv`` without a header.  Comes out: :class:`Wiring`.
 
-Cables carry both ways, so a pair weighs what goes between it in both directions.  Degree after degree, a
-matching of the most weight among the most pairs is added; then cables are exchanged in twos for as long as
-that gains; at last, parts that are not connected are joined at the least loss.
+Cables carry both ways, so a pair weighs what goes between it in both directions.  The graph is the best of
+all connected ones, as ``proved_best`` confirms; of equal ones it is what the solver HiGHS finds, which may
+differ between its versions.  Ports that no traffic asks for are filled as well.
 
 References
 ----------
@@ -15,7 +15,6 @@ training, SIGCOMM 2025: circuits follow the demand of experts.
 
 from __future__ import annotations
 
-from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -26,9 +25,10 @@ from moxtrace.topology.request import Ends, Request, Wiring
 __all__ = ["demand_tuned"]
 
 Matrix = NDArray[np.float64]
-Pair = tuple[int, int]
-Step = tuple[tuple[Pair, ...], tuple[Pair, ...]]  # cables taken out, cables put in
-SCALE = 1 << 30  # weights become whole numbers up to twice this, with which matching is exact
+MOST = 512  # NPUs: half a minute
+NODES = 2_000  # of the solver's search tree, after which the best so far is taken
+SCALE = 1e6  # the largest entry; the solver takes differences below 1e-6 for equal
+FILLING = 0.1  # worth of a cable that carries nothing, on the same scale
 
 
 def _read(request: Request) -> Matrix:
@@ -57,87 +57,53 @@ def _read(request: Request) -> Matrix:
     return traffic
 
 
-def _matchings(weight: NDArray[np.int64], degree: int) -> NDArray[np.bool_]:
-    """The union of ``degree`` matchings, one after the other, as an adjacency matrix."""
-    import networkx as nx
+def _best_graph(request: Request, weight: Matrix, degree: int) -> tuple[Ends, bool]:
+    """The cables of the connected graph that carries the most weight; an integer program.
+
+    A cable is there or not, an NPU has at most ``degree``.  As long as the best graph falls into parts, each
+    part is told to keep a cable to the others.  The flag says whether it is proved to be the best.
+    """
+    from scipy.optimize import Bounds, LinearConstraint, milp
+    from scipy.sparse import csr_array, vstack
 
     npus = len(weight)
-    linked = np.zeros((npus, npus), dtype=bool)
-    for _ in range(degree):
-        graph = nx.Graph()
-        graph.add_nodes_from(range(npus))
-        low, high = np.nonzero(np.triu(~linked, 1))
-        graph.add_weighted_edges_from(
-            zip(low.tolist(), high.tolist(), weight[low, high].tolist(), strict=True)
+    low, high = np.triu_indices(npus, 1)
+    pairs = np.arange(len(low))
+    ends = csr_array(
+        (np.ones(2 * len(pairs)), (np.concatenate((low, high)), np.tile(pairs, 2))), shape=(npus, len(pairs))
+    )
+    cuts: list[NDArray[np.float64]] = []
+    while True:
+        rows = vstack([ends, *(csr_array(cut[None]) for cut in cuts)])
+        floor = np.concatenate((np.zeros(npus), np.ones(len(cuts))))
+        ceiling = np.concatenate((np.full(npus, float(degree)), np.full(len(cuts), np.inf)))
+        found = milp(
+            -(weight[low, high] + FILLING),
+            constraints=LinearConstraint(rows, floor, ceiling),
+            integrality=np.ones(len(pairs)),
+            bounds=Bounds(0, 1),
+            options={"mip_rel_gap": 0, "node_limit": NODES},
         )
-        for a, b in sorted(nx.max_weight_matching(graph, maxcardinality=True)):
-            linked[a, b] = linked[b, a] = True
-    return linked
+        if found.x is None:
+            raise request.refuse(
+                f"degree {degree}: no connected graph found within {NODES} steps of the search; the nearest: "
+                f"degree {degree + 1}"
+            )
+        taken = found.x > 0.5
+        cables = np.stack((low[taken], high[taken]), axis=1)
+        inside = _parts(npus, cables)
+        if len(inside) == 1:
+            return cables, found.status == 0
+        cuts += [(part[low] != part[high]).astype(np.float64) for part in inside]
 
 
-def _cables(linked: NDArray[np.bool_]) -> Ends:
-    return np.argwhere(np.triu(linked, 1))
-
-
-def _swap(linked: NDArray[np.bool_], gone: Ends, new: Ends) -> None:
-    for ends, value in ((gone, False), (new, True)):
-        for a, b in ends:
-            linked[a, b] = linked[b, a] = value
-
-
-def _improve(linked: NDArray[np.bool_], weight: NDArray[np.int64]) -> None:
-    """Take cables a-b, c-d to a-c, b-d while that gains; of the swaps of a cable, the best first."""
-    gained = True
-    while gained:
-        gained = False
-        for a, b in _cables(linked):
-            for u, v in ((a, b), (b, a)):
-                if not linked[u, v]:
-                    break
-                cables = _cables(linked)
-                c, d = np.concatenate((cables, cables[:, ::-1])).T
-                gain = weight[u, c] + weight[v, d] - weight[u, v] - weight[c, d]
-                gain[linked[u, c] | linked[v, d] | (u == c) | (v == d) | (u == d) | (v == c)] = 0
-                best = int(gain.argmax())
-                if gain[best] > 0:
-                    x, y = c[best], d[best]
-                    _swap(linked, np.array([(u, v), (x, y)]), np.array([(u, x), (v, y)]))
-                    gained = True
-
-
-def _parts(linked: NDArray[np.bool_]) -> list[list[int]]:
-    """NPUs that are connected, by part."""
+def _parts(npus: int, cables: Ends) -> list[NDArray[np.bool_]]:
+    """Which NPUs are in each part, bool, shape (npus,)."""
     import networkx as nx
 
-    return [sorted(part) for part in nx.connected_components(nx.from_numpy_array(linked))]
-
-
-def _join(linked: NDArray[np.bool_], weight: NDArray[np.int64], degree: int) -> bool:
-    """Join two parts at the least loss; False where no cable is left to do so.
-
-    A cable between two free ports, or two cables, one of either part, crossed over; or a cable opened for
-    an NPU with two free ports.  Of these the best that leaves fewer parts.
-    """
-    parts = _parts(linked)
-    part_of = np.zeros(len(linked), int)
-    for i, part in enumerate(parts):
-        part_of[part] = i
-    free = np.flatnonzero(linked.sum(axis=1) < degree).tolist()
-    steps: list[Step] = [((), ((a, b),)) for a, b in combinations(free, 2) if part_of[a] != part_of[b]]
-    cables = [(a, b) for a, b in _cables(linked).tolist()]
-    for (a, b), (c, d) in combinations(cables, 2):
-        if part_of[a] != part_of[c]:
-            steps += [(((a, b), (c, d)), ((a, c), (b, d))), (((a, b), (c, d)), ((a, d), (b, c)))]
-    for x in np.flatnonzero(linked.sum(axis=1) + 2 <= degree).tolist():
-        steps += [(((a, b),), ((a, x), (x, b))) for a, b in cables if part_of[a] != part_of[x]]
-    steps.sort(key=lambda step: sum(int(weight[e]) * sign for sign, s in ((1, 0), (-1, 1)) for e in step[s]))
-    for gone, new in steps:
-        trial = linked.copy()
-        _swap(trial, np.array(gone, int).reshape(-1, 2), np.array(new, int))
-        if len(_parts(trial)) < len(parts):
-            linked[:] = trial
-            return True
-    return False
+    graph = nx.empty_graph(npus)
+    graph.add_edges_from(cables.tolist())
+    return [np.isin(np.arange(npus), list(part)) for part in nx.connected_components(graph)]
 
 
 def demand_tuned(request: Request) -> Wiring:
@@ -145,6 +111,8 @@ def demand_tuned(request: Request) -> Wiring:
     traffic = _read(request)
     npus = request.sized(len(traffic), f"{request.own['path']} is for")
     degree = request.need_degree()
+    if npus > MOST:
+        raise request.refuse(f"{npus} NPUs; expected at most {MOST}, for which the best graph can be found")
     if not min(2, npus - 1) <= degree < npus:
         raise request.refuse(
             f"degree {degree} cannot connect {npus} NPUs with one cable to a pair; the nearest: degree "
@@ -152,13 +120,7 @@ def demand_tuned(request: Request) -> Wiring:
         )
     np.fill_diagonal(traffic, 0)
     share = traffic / (traffic.max() or 1.0)
-    between = share + share.T
-    whole = np.rint(between * SCALE).astype(np.int64)
-    linked = _matchings(whole, degree)
-    _improve(linked, whole)
-    while len(_parts(linked)) > 1:
-        if not _join(linked, whole, degree):
-            raise request.refuse(f"degree {degree} leaves separate parts; the nearest: degree {degree + 1}")
-    total = float(between.sum()) / 2
-    direct = float(between[linked].sum()) / 2
-    return Wiring(npus, _cables(linked), settled={"direct_traffic": direct / total if total else 1.0})
+    cables, proved = _best_graph(request, SCALE * (share + share.T), degree)
+    direct = share[cables[:, 0], cables[:, 1]].sum() + share[cables[:, 1], cables[:, 0]].sum()
+    carried = float(direct / (share.sum() or 1.0))
+    return Wiring(npus, cables, settled={"direct_traffic": carried, "proved_best": proved})
