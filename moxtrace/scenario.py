@@ -24,6 +24,8 @@ from moxtrace.errors import ConfigError, RoutingError
 from moxtrace.lowering import Block
 from moxtrace.models import ModelShape
 from moxtrace.recordings import LayerCounts
+from moxtrace.routing.mox.tables import MoxTables
+from moxtrace.routing.mox.train import compute_tables
 from moxtrace.routing.weights import Weights, compute_weights
 from moxtrace.rundir import sha256_of
 from moxtrace.topology import Topology
@@ -218,7 +220,7 @@ def prepare(config: RunConfig) -> Scenario:
     return Scenario(config, model, network, host, demand, compute_ns, stands_on, warnings, inputs, gain)
 
 
-def compute_weights_of(config: RunConfig, progress: Progress | None = None) -> Weights:
+def compute_weights_of(config: RunConfig, progress: Progress | None = None) -> Weights | MoxTables:
     """Weights for a configuration's topology, placement and top-K; its traffic is not looked at."""
     model = model_of(config)
     network = _network_of(config)
@@ -232,34 +234,39 @@ def _computed(
     network: Topology,
     host: NDArray[np.int32],
     progress: Progress | None = None,
-) -> Weights:
+) -> Weights | MoxTables:
     block = config.routing
+    if block.policy in routing.TABLE_POLICIES:
+        return compute_tables(
+            network, host, model.num_experts, model.top_k, seed=block.seed, progress=progress
+        )
     return compute_weights(
         network, host, model.num_experts, model.top_k, tokens_per_source=block.tokens_per_source,
         replays=block.replays, eta=block.eta, seed=block.seed, policy=block.policy, progress=progress,
     )  # fmt: skip
 
 
-def weights_on(scenario: Scenario, network: Topology) -> NDArray[np.float64] | None:
-    """Weights of the configured policy on ``network``, from the file or computed; None if it has none.
+def weights_on(scenario: Scenario, network: Topology) -> NDArray[np.float64] | MoxTables | None:
+    """What the configured policy needs on ``network``, from the file or computed; None if it needs nothing.
 
     The file serves the scenario's own network only.
     """
-    config = scenario.config
-    if config.routing.policy not in routing.WEIGHTED_POLICIES:
+    block = scenario.config.routing
+    if block.policy not in routing.WEIGHTED_POLICIES + routing.TABLE_POLICIES:
         return None
-    if config.routing.weights is not None and network is scenario.topology:
-        weights = Weights.load(config.routing.weights)
-        weights.check(network, scenario.host, scenario.model.top_k)
+    made: Weights | MoxTables
+    if block.weights is not None and network is scenario.topology:
+        made = (MoxTables if block.policy in routing.TABLE_POLICIES else Weights).load(block.weights)
+        made.check(network, scenario.host, scenario.model.top_k)
     else:
-        weights = _computed(config, scenario.model, network, scenario.host)
-    return weights.weight
+        made = _computed(scenario.config, scenario.model, network, scenario.host)
+    return made if isinstance(made, MoxTables) else made.weight
 
 
 def dispatch_on(
     scenario: Scenario,
     network: Topology,
-    weights: NDArray[np.float64] | None,
+    weights: NDArray[np.float64] | MoxTables | None,
     progress: Progress | None = None,
 ) -> Phase:
     """Route the scenario's dispatch by its policy on ``network``, which may be another than its own.
@@ -286,7 +293,10 @@ def block_of(scenario: Scenario, progress: Progress | None = None) -> Block:
     """
     config, network = scenario.config, scenario.topology
     policy, seed = config.routing.policy, config.routing.seed
-    if config.routing.weights is not None and policy not in routing.WEIGHTED_POLICIES:
+    if config.routing.weights is not None and policy not in (
+        *routing.WEIGHTED_POLICIES,
+        *routing.TABLE_POLICIES,
+    ):
         raise RoutingError(f"routing.weights: policy {policy!r} takes no weights; leave the file out")
     if network.has_switch and policy not in ("switch", "min-hop"):
         raise RoutingError(

@@ -325,7 +325,7 @@ def test_from_2_to_4096_npus(npus):
 
 def test_unknown_policy_names_the_known_ones():
     with pytest.raises(
-        RoutingError, match="policy 'moe' is unknown; expected one of min-hop, tree, mox-paper, switch"
+        RoutingError, match="policy 'moe' is unknown; expected one of min-hop, tree, mox-paper, mox, switch"
     ):
         route(expander(8, 3), demand([], 8), "moe", None, 10)
 

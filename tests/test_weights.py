@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from moxtrace.errors import OutputError, RoutingError
-from moxtrace.routing import loads, route
-from moxtrace.routing import weights as module
+from moxtrace.routing import loads, prior, route
 from moxtrace.routing.kernels import draw_distinct
-from moxtrace.routing.weights import Weights, compute_weights, placement_hash, topology_hash
+from moxtrace.routing.prior import placement_hash, topology_hash
+from moxtrace.routing.weights import Weights, compute_weights
 from moxtrace.topology.graph import Topology
 from tests.reference import routing as twin
 from tests.test_routing import expander, hub, topology_of
@@ -27,7 +27,7 @@ def made():
 def test_the_update_equals_a_plain_one():
     topology = Topology("ring", 8, *_ring(8), [100.0, 200.0] * 8, 0.0, 1)
     weights = compute_weights(topology, HOST, 16, 3, tokens_per_source=20, replays=4, eta=0.3, seed=5)
-    demand = module._uniform_demand(8, HOST, 3, 20, 5)
+    demand = prior.uniform_demand(8, HOST, 3, 20, 5)
     weight = topology.capacity_gbps / topology.capacity_gbps.mean()
     tried, history = [], []
     for _ in range(4):
@@ -52,7 +52,7 @@ def test_the_best_replay_is_kept():
     topology = topology_of(nx.circulant_graph(32, [1, 4, 7, 13]))
     host = np.random.default_rng(7).permutation(np.arange(256) % 32).astype(np.int32)
     weights = compute_weights(topology, host, 256, 8, tokens_per_source=300, seed=1)
-    demand = module._uniform_demand(32, host, 8, 300, 1)
+    demand = prior.uniform_demand(32, host, 8, 300, 1)
     phase = route(topology, demand, "mox-paper", weights.weight, 1)
     load = loads.link_load(phase)
     assert load.max() / load.mean() == pytest.approx(min(weights.history), rel=0.01)

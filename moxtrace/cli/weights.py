@@ -35,13 +35,18 @@ def command(config: Path, output: Path, overrides: tuple[str, ...], force: bool,
     loads = [float(x) for x in weights.history]
     answer = {
         "output": str(output),
-        "links": len(weights.weight),
+        "links": weights.num_links,
         "max_over_mean_load": loads,
-        "kept": min(loads),
+        "kept": sum(loads[i] for i in weights.kept_replays) / len(weights.kept_replays),
+        "state_bytes": weights.state_bytes(),
     }
     if as_json:
         print_json(answer)
         return
-    rows = [[i, f"{x:.4f}", "kept" if x == min(loads) else ""] for i, x in enumerate(loads)]
+    rows = [[i, f"{x:.4f}", "kept" if i in weights.kept_replays else ""] for i, x in enumerate(loads)]
     print_table(["replay", "busiest / mean link", ""], rows)
-    click.echo(f"{output}: weights of {len(weights.weight)} links; replay 0 is unweighted")
+    state = weights.state_bytes()
+    click.echo(
+        f"{output}: weights of {weights.num_links} links; replay 0 is unweighted; a source holds "
+        f"{state['own']:,} bytes of its own and {state['common']:,} that all share"
+    )

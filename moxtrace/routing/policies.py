@@ -21,13 +21,16 @@ from numpy.typing import ArrayLike, NDArray
 from moxtrace.demand import Demand
 from moxtrace.errors import RoutingError
 from moxtrace.routing.kernels import hop_distances, route_paths, route_trees
+from moxtrace.routing.mox.policy import kernel_for
+from moxtrace.routing.mox.tables import MoxTables
 from moxtrace.topology.graph import Topology
 from moxtrace.transfers import Phase
 
-__all__ = ["POLICIES", "UNICAST_POLICIES", "WEIGHTED_POLICIES", "route"]
+__all__ = ["POLICIES", "TABLE_POLICIES", "UNICAST_POLICIES", "WEIGHTED_POLICIES", "route"]
 
-POLICIES = ("min-hop", "tree", "mox-paper", "switch")
-WEIGHTED_POLICIES = ("mox-paper",)
+POLICIES = ("min-hop", "tree", "mox-paper", "mox", "switch")
+WEIGHTED_POLICIES = ("mox-paper",)  # one weight per link
+TABLE_POLICIES = ("mox",)
 
 UNICAST_POLICIES = ("min-hop", "switch")
 _ROWS_PER_RUN = 4096
@@ -42,7 +45,7 @@ def route(
     topology: Topology,
     demand: Demand,
     policy: str,
-    weights: ArrayLike | None,
+    weights: ArrayLike | MoxTables | None,
     size_bytes: int,
     seed: int = 0,
     progress: Progress | None = None,
@@ -106,24 +109,34 @@ def route(
     The rules of ``tree`` and ``mox-paper`` are those of the MoX paper; where it leaves a choice open (the
     cost of a fresh link, paths of several links), the choice is ours.
     """
-    inverse_weight = _inverse_weight(topology, policy, weights)
+    _check_policy(topology, policy, weights)
     if demand.num_npus != topology.num_npus:
         raise RoutingError(
             f"routing: the demand is for {demand.num_npus} NPUs and topology {topology.kind} has "
             f"{topology.num_npus}; make both from one configuration"
         )
-    hops = hop_distances(topology.in_ptr, topology.in_link, topology.src, topology.num_npus)
-    graph = (topology.src, topology.dst, topology.out_ptr, topology.in_ptr, topology.in_link, hops)
-    kernel = partial(route_trees, graph, inverse_weight)
     if policy in UNICAST_POLICIES:
         demand = demand.unicast()
-        kernel = partial(route_paths, graph)
+    kernel = _kernel_of(topology, policy, weights)
     pieces = _route_runs(kernel, demand, progress, threads or _default_threads())
     return _join(pieces, topology, demand.num_rows, size_bytes)
 
 
-def _inverse_weight(topology: Topology, policy: str, weights: ArrayLike | None) -> NDArray[np.float64]:
-    """Check policy, topology and weights together; returns 1 / weight of each link."""
+def _kernel_of(
+    topology: Topology, policy: str, weights: ArrayLike | MoxTables | None
+) -> Callable[..., _Piece]:
+    """The kernel that routes a run of rows, with all but the rows filled in."""
+    if isinstance(weights, MoxTables):
+        return kernel_for(topology, weights)
+    hops = hop_distances(topology.in_ptr, topology.in_link, topology.src, topology.num_npus)
+    graph = (topology.src, topology.dst, topology.out_ptr, topology.in_ptr, topology.in_link, hops)
+    if policy in UNICAST_POLICIES:
+        return partial(route_paths, graph)
+    return partial(route_trees, graph, _inverse_weight(topology, weights))
+
+
+def _check_policy(topology: Topology, policy: str, weights: ArrayLike | MoxTables | None) -> None:
+    """Check policy, topology and weights together."""
     if policy not in POLICIES:
         raise RoutingError(f"routing policy {policy!r} is unknown; expected one of {', '.join(POLICIES)}")
     if policy == "switch" and not topology.has_switch:
@@ -136,15 +149,24 @@ def _inverse_weight(topology: Topology, policy: str, weights: ArrayLike | None) 
             f"routing policy {policy}: the hub of topology {topology.kind} is no NPU and copies no tokens; "
             "use policy switch there"
         )
-    if policy not in WEIGHTED_POLICIES:
+    if policy not in WEIGHTED_POLICIES + TABLE_POLICIES:
         if weights is not None:
             raise RoutingError(
                 f"routing policy {policy} takes no weights, but some were given; leave them out"
             )
+    elif weights is None:
+        raise RoutingError(f"routing policy {policy} needs link weights; compute them (moxtrace weights)")
+    elif isinstance(weights, MoxTables) != (policy in TABLE_POLICIES):
+        raise RoutingError(
+            f"routing policy {policy}: these weights are another policy's; compute its own (moxtrace weights)"
+        )
+
+
+def _inverse_weight(topology: Topology, weights: ArrayLike | None) -> NDArray[np.float64]:
+    """1 / weight of each link; without weights, links count by their capacity."""
+    if weights is None:
         capacity = topology.capacity_gbps
         return capacity.max() / capacity
-    if weights is None:
-        raise RoutingError(f"routing policy {policy} needs link weights; compute them (moxtrace weights)")
     weight = np.asarray(weights, dtype=np.float64)
     if weight.shape != (topology.num_links,):
         raise RoutingError(

@@ -6,7 +6,6 @@ link, that can be kept in a file and refuses to serve another topology, placemen
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -16,30 +15,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from moxtrace.demand import Demand, demand_of
 from moxtrace.errors import RoutingError
 from moxtrace.outputs import written_aside
-from moxtrace.routing.kernels import draw_distinct
 from moxtrace.routing.loads import link_load
 from moxtrace.routing.policies import WEIGHTED_POLICIES, route
+from moxtrace.routing.prior import (
+    check_arguments,
+    placement_hash,
+    refuse_elsewhere,
+    topology_hash,
+    uniform_demand,
+)
 from moxtrace.topology.graph import Topology
 
-__all__ = ["Weights", "compute_weights", "placement_hash", "topology_hash"]
+__all__ = ["Weights", "compute_weights"]
 
 _FORMAT = "moxtrace-weights-1"
-
-
-def topology_hash(topology: Topology) -> str:
-    """SHA-256 of what routing sees of a topology: its nodes, and ends and capacity of every link."""
-    digest = hashlib.sha256(f"{topology.num_npus} {topology.num_nodes}\n".encode())
-    for array, dtype in ((topology.src, "<i4"), (topology.dst, "<i4"), (topology.capacity_gbps, "<f8")):
-        digest.update(np.ascontiguousarray(array, dtype=dtype).tobytes())
-    return digest.hexdigest()
-
-
-def placement_hash(host: NDArray[np.integer[Any]]) -> str:
-    """SHA-256 of an expert-to-NPU map."""
-    return hashlib.sha256(np.ascontiguousarray(host, dtype="<i4").tobytes()).hexdigest()
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +70,20 @@ class Weights:
         weight.setflags(write=False)
         object.__setattr__(self, "weight", weight)
 
+    @property
+    def num_links(self) -> int:
+        """Directed links."""
+        return len(self.weight)
+
+    @property
+    def kept_replays(self) -> tuple[int, ...]:
+        """The replays whose weights these are: all with the least maximum."""
+        return tuple(i for i, found in enumerate(self.history) if found == min(self.history))
+
+    def state_bytes(self) -> dict[str, int]:
+        """What one source holds, in 4-byte numbers: ``own`` counters, and weights ``common`` to all."""
+        return {"own": 4 * self.num_links, "common": 4 * self.num_links}
+
     def check(self, topology: Topology, host: NDArray[np.integer[Any]], top_k: int) -> None:
         """Refuse to serve what the weights were not made for.
 
@@ -87,17 +92,7 @@ class Weights:
         RoutingError
             If topology, placement or ``top_k`` is another.
         """
-        wrong = []
-        if self.topology != topology_hash(topology):
-            wrong.append(f"another topology than this {topology.kind} of {topology.num_npus} NPUs")
-        if self.num_experts != len(host):
-            wrong.append(f"{self.num_experts} experts, not {len(host)}")
-        elif self.placement != placement_hash(host):
-            wrong.append("another placement of the experts")
-        if self.top_k != top_k:
-            wrong.append(f"top-{self.top_k}, not top-{top_k}")
-        if wrong:
-            raise RoutingError(f"weights were made for {' and '.join(wrong)}; compute them again")
+        refuse_elsewhere(self, topology, host, top_k)
 
     def save(self, path: str | Path) -> None:
         """Write a JSON file, aside and then renamed; equal weights give equal bytes.
@@ -181,8 +176,12 @@ def compute_weights(
     RoutingError
         If the arguments contradict each other or the policy takes no weights.
     """
-    _check_arguments(topology, host, num_experts, top_k, tokens_per_source, replays, policy)
-    demand = _uniform_demand(topology.num_npus, host, top_k, tokens_per_source, seed)
+    if policy not in WEIGHTED_POLICIES:
+        raise RoutingError(
+            f"weights: policy {policy!r} takes none; expected {' or '.join(WEIGHTED_POLICIES)}"
+        )
+    check_arguments(topology, host, num_experts, top_k, tokens_per_source, replays)
+    demand = uniform_demand(topology.num_npus, host, top_k, tokens_per_source, seed)
     weight = topology.capacity_gbps / topology.capacity_gbps.mean()
     best, least, history = weight, np.inf, []
     for replay in range(replays):
@@ -204,40 +203,3 @@ def compute_weights(
     return Weights(
         best, tuple(history), topology_hash(topology), placement_hash(host), top_k, num_experts, parameters
     )
-
-
-def _check_arguments(
-    topology: Topology,
-    host: NDArray[np.integer[Any]],
-    num_experts: int,
-    top_k: int,
-    tokens_per_source: int,
-    replays: int,
-    policy: str,
-) -> None:
-    if policy not in WEIGHTED_POLICIES:
-        raise RoutingError(
-            f"weights: policy {policy!r} takes none; expected {' or '.join(WEIGHTED_POLICIES)}"
-        )
-    if host.shape != (num_experts,):
-        raise RoutingError(f"weights: placement of shape {host.shape} for {num_experts} experts")
-    if not 1 <= top_k <= num_experts:
-        raise RoutingError(f"weights: top-{top_k} of {num_experts} experts; expected 1 to {num_experts}")
-    if host.min() < 0 or host.max() >= topology.num_npus:
-        raise RoutingError(
-            f"weights: placement names NPU {host.min() if host.min() < 0 else host.max()}; "
-            f"topology {topology.kind} has NPUs 0 to {topology.num_npus - 1}"
-        )
-    if tokens_per_source < 1 or replays < 1:
-        raise RoutingError(
-            f"weights: {replays} replays of {tokens_per_source} tokens per source; expected 1 or more of each"
-        )
-
-
-def _uniform_demand(
-    num_npus: int, host: NDArray[np.integer[Any]], top_k: int, tokens_per_source: int, seed: int
-) -> Demand:
-    """Tokens whose experts are distinct and uniformly drawn; ``tokens_per_source`` at each NPU."""
-    source = np.repeat(np.arange(num_npus, dtype=np.int32), tokens_per_source)
-    uniform = np.random.default_rng(seed).random((len(source), top_k))
-    return demand_of(source, draw_distinct(uniform, len(host)), host.astype(np.int32), num_npus)
