@@ -167,6 +167,8 @@ def test_node_prices_never_exceed_the_minimum_trees(case, seed):
     exact, _, _ = duals.link_prices_load(topology, distinct, price[topology.dst])
     assert load <= exact * (1 + 1e-12)
     in_capacity = topology.in_capacity_gbps()
+    total = twin.node_prices_total(topology, tokens, price, relays)
+    assert load == pytest.approx(total / (in_capacity @ price))
     assert (used * in_capacity) @ price == pytest.approx(load * (in_capacity @ price))
     equal, _ = duals.node_prices_load(topology, distinct, relays, np.ones(topology.num_nodes))
     mean, _, _ = duals.link_prices_load(topology, distinct, np.ones(topology.num_links))

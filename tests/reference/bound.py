@@ -65,6 +65,15 @@ def cheapest_tree(topology, source, dests, price):
     return min(sum(price[e] for e in tree) for tree in trees(topology, source, dests))
 
 
+def node_prices_total(topology, demand, price, relays):
+    """Price of entering every destination, and as many of the cheapest others as each row needs relays."""
+    total = 0
+    for ((s, dests), count), extra in zip(token_rows(demand).items(), relays, strict=True):
+        others = sorted(price[v] for v in range(topology.num_nodes) if v != s and v not in dests)
+        total += count * (sum(price[d] for d in dests) + sum(others[:extra]))
+    return total
+
+
 def cut_tokens(demand, inside):
     """Tokens from outside with a destination inside."""
     return sum(c for (s, dests), c in token_rows(demand).items() if s not in inside and inside & set(dests))
