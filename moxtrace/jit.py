@@ -19,7 +19,12 @@ _CAN_CHOOSE = hasattr(DefaultOptions, "_nrt")
 
 
 _ROOT = Path(__file__).resolve().parent
-_IMPORT = re.compile(rb"^from moxtrace\.?([\w.]*) import (\(?[\w, ]*)", re.M)
+_IMPORT = re.compile(rb"^(?:from|import) +moxtrace\.?([\w.]*)(?: +import +(\([^)]*\)|.*))?", re.M)
+
+
+@lru_cache
+def _read(path: Path) -> bytes:
+    return path.read_bytes()
 
 
 def _imports(source: bytes) -> set[Path]:
@@ -27,7 +32,7 @@ def _imports(source: bytes) -> set[Path]:
     found = set()
     for module, names in _IMPORT.findall(source):
         place = _ROOT.joinpath(*module.decode().split("."))
-        inner = [place / name.strip() for name in names.decode().strip("(").split(",") if name.strip()]
+        inner = [place / name for name in re.findall(r"\w+", names.decode())]
         for path in (place, *inner):
             found |= {p for p in (path.with_suffix(".py"), path / "__init__.py") if p.is_file()}
     return found
@@ -41,10 +46,10 @@ def _fingerprint(path: Path) -> str:
         one = queue.pop()
         if one not in seen:
             seen.add(one)
-            queue += _imports(one.read_bytes())
+            queue += _imports(_read(one))
     digest = hashlib.sha256()
     for one in sorted(seen):
-        digest.update(one.read_bytes())
+        digest.update(_read(one))
     return digest.hexdigest()
 
 

@@ -14,8 +14,11 @@ RUN = "import moxtrace.caller as c; print(c.outer(1), sum(c.outer.stats.cache_hi
 FILES = {
     "__init__": "",
     "constants": "STEP = 10\n",
-    "callee": "from moxtrace.constants import STEP\nfrom moxtrace.jit import kernel\n\n\n"
-    "@kernel\ndef inner(x):\n    return x + STEP\n",
+    "more/__init__": "",
+    "more/others": "EXTRA = 0\n",
+    "callee": "from moxtrace.constants import STEP\nfrom moxtrace.jit import kernel\n"
+    "from moxtrace.more import (\n    others,\n)\n\nEXTRA = others.EXTRA\n\n\n"
+    "@kernel\ndef inner(x):\n    return x + STEP + EXTRA\n",
     "caller": "from moxtrace.callee import inner\nfrom moxtrace.jit import kernel\n\n\n"
     "@kernel\ndef outer(x):\n    return inner(x)\n",
 }
@@ -24,7 +27,7 @@ FILES = {
 @pytest.fixture
 def package(tmp_path):
     folder = tmp_path / "moxtrace"
-    folder.mkdir()
+    (folder / "more").mkdir(parents=True)
     for name, text in FILES.items():
         (folder / f"{name}.py").write_text(text)
     shutil.copy(moxtrace.jit.__file__, folder / "jit.py")
@@ -45,11 +48,13 @@ def outcome(package: Path) -> tuple[int, int]:
 def test_a_change_in_another_file_is_compiled_in(package):
     assert outcome(package) == (11, 0)
     assert outcome(package) == (11, 1)
-    (package / "callee.py").write_text(FILES["callee"].replace("x + STEP", "x + STEP + 1"))
+    (package / "callee.py").write_text(FILES["callee"].replace("x + STEP", "x + 1 + STEP"))
     assert outcome(package) == (12, 0)
     (package / "constants.py").write_text("STEP = 20\n")
     assert outcome(package) == (22, 0)
     assert outcome(package) == (22, 1)
+    (package / "more" / "others.py").write_text("EXTRA = 100\n")
+    assert outcome(package) == (122, 0)
 
 
 def test_a_numba_that_stamps_its_cache_otherwise_caches_nothing(monkeypatch):
