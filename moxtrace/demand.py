@@ -7,8 +7,10 @@ token (or per copy), which routing turns into trees.
 from __future__ import annotations
 
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -164,13 +166,14 @@ def read_demand(path: Path) -> Demand:
     Raises
     ------
     TraceError
-        When the file is missing, cut or something else.
+        When the file is missing, cut or something else, or its numbers are no demand: kernels index by them
+        without looking.
     """
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            tokens, count, dest, pairs = (file[name] for name in ("tokens", "count", "dest", "pairs"))
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise TraceError(f"{path}: cannot read the demand: {error}; generate the run again") from None
+    columns = _stored(path)
+    problem = _not_a_demand(*columns)
+    if problem:
+        raise TraceError(f"{path}: {problem}; generate the run again")
+    tokens, count, dest, pairs = columns
     return Demand(
         len(tokens),
         np.repeat(np.arange(len(tokens), dtype=np.int32), tokens),
@@ -179,3 +182,66 @@ def read_demand(path: Path) -> Demand:
         np.arange(len(count), dtype=np.int32),
         pairs,
     )
+
+
+_STORED = {"tokens": np.int32, "count": np.int16, "dest": np.int16, "pairs": np.int64}
+
+
+def _stored(path: Path) -> tuple[NDArray[Any], ...]:
+    """The columns of the file, each a vector of its type."""
+    columns = []
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for name, dtype in _STORED.items():
+                with archive.open(f"{name}.npy") as file:
+                    column = np.lib.format.read_array(file, allow_pickle=False)
+                if column.dtype != dtype or column.ndim != 1:
+                    raise ValueError(
+                        f"{name} is {column.dtype} of shape {column.shape}; expected a vector of "
+                        f"{np.dtype(dtype)}"
+                    )
+                columns.append(column)
+    except OSError as error:
+        raise TraceError(f"{path}: cannot read the demand: {error.strerror or error}") from None
+    except (
+        ValueError, KeyError, EOFError, MemoryError, SyntaxError, NotImplementedError, RuntimeError,
+        zipfile.BadZipFile, zlib.error,
+    ) as error:  # fmt: skip
+        reason = " ".join(str(error).split()).strip("'\"")
+        raise TraceError(f"{path}: cannot read the demand: {reason}; generate the run again") from None
+    return tuple(columns)
+
+
+def _not_a_demand(
+    tokens: NDArray[np.integer],
+    count: NDArray[np.integer],
+    dest: NDArray[np.integer],
+    pairs: NDArray[np.integer],
+) -> str:
+    """What keeps the columns from being a demand; empty where nothing does."""
+    n = len(tokens)
+    if n < 1 or len(pairs) != n:
+        return f"tokens of {n} NPUs, pairs of {len(pairs)}; expected as many, at least 1"
+    for name, column in (("tokens", tokens), ("count", count), ("dest", dest), ("pairs", pairs)):
+        if column.min(initial=0) < 0:
+            i = int(np.argmin(column))
+            return f"{name}[{i}] is {column[i]}; expected 0 or more"
+    if tokens.sum(dtype=np.int64) != len(count):
+        return f"NPUs have {tokens.sum(dtype=np.int64)} tokens, but {len(count)} destination sets"
+    if count.sum(dtype=np.int64) != len(dest):
+        return f"destination sets of {count.sum(dtype=np.int64)} NPUs together, but {len(dest)} are named"
+    if dest.max(initial=0) >= n:
+        i = int(np.argmax(dest))
+        return f"dest[{i}] is NPU {dest[i]}; expected 0 to {n - 1}"
+    token = np.repeat(np.arange(len(count)), count)
+    source = np.repeat(np.arange(n), tokens)
+    bad = dest == source[token]
+    bad[1:] |= (token[1:] == token[:-1]) & (dest[1:] <= dest[:-1])
+    if bad.any():
+        t = int(token[np.argmax(bad)])
+        return f"token {t} of NPU {source[t]}: expected its other NPUs, each once, in ascending order"
+    owed = np.bincount(dest, minlength=n)
+    if (owed > pairs).any():
+        i = int(np.argmax(owed > pairs))
+        return f"{owed[i]} tokens go to NPU {i}, which computes {pairs[i]} token-expert pairs"
+    return ""

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,9 +28,10 @@ from moxtrace.engine.blocks import simulate_block
 from moxtrace.engine.network import Network
 from moxtrace.engine.result import ComputeModel, LinkUse, TraceResult
 from moxtrace.engine.traces import simulate
-from moxtrace.errors import SimulationError
+from moxtrace.errors import SimulationError, TraceError
 from moxtrace.rundir import Run
 from moxtrace.scenario import block_of, prepare
+from moxtrace.topology import Topology
 from moxtrace.units import cycles_per_ns
 
 __all__ = ["Simulation", "simulate_config", "simulate_run"]
@@ -88,14 +88,15 @@ class Simulation:
         }
 
 
-def _collectives(run: Run) -> dict[int, str]:
-    """Workload node to collective, as ``collectives.yml`` says."""
-    import yaml
-
-    path = run.path / "collectives.yml"
-    if not path.is_file():
-        return {}
-    return {int(k): Path(v).name for k, v in yaml.safe_load(path.read_text(encoding="utf-8")).items()}
+def _topology(run: Run) -> Topology:
+    """The network of the run directory."""
+    network = topology.read(run.path / "topology.json")
+    if network.num_npus != run.manifest["npus"]:
+        raise TraceError(
+            f"{run.path / 'topology.json'}: {network.num_npus} NPUs; the manifest says "
+            f"{run.manifest['npus']}: generate the run again"
+        )
+    return network
 
 
 def _phases(run: Run, workload: Trace, result: TraceResult) -> dict[str, dict[str, Any]]:
@@ -106,6 +107,11 @@ def _phases(run: Run, workload: Trace, result: TraceResult) -> dict[str, dict[st
     )
     if run.manifest["form"] == "flat":
         return {}
+    if workload.num_nodes != len(names) * workload.num_ranks:
+        raise TraceError(
+            f"{run.path / TRACES / 'workload'}: {workload.num_nodes} nodes; expected {len(names)} at each of "
+            f"{workload.num_ranks} ranks; 'moxtrace verify' says more"
+        )
     position = np.arange(workload.num_nodes) - np.repeat(workload.rank_ptr[:-1], np.diff(workload.rank_ptr))
     phases = {}
     for at, name in names.items():
@@ -127,7 +133,7 @@ def _switch_ns(run: Run) -> float:
     facts = run.manifest
     sizes = (facts["phases"]["dispatch"]["message_bytes"], facts["phases"]["combine"]["message_bytes"])
     return switch_completion_ns(
-        read_demand(run.path / "demand.npz"), topology.read(run.path / "topology.json"),
+        read_demand(run.path / "demand.npz"), _topology(run),
         np.array(facts["compute_ns"], np.int64), sizes, facts["time_scale"], facts["barrier"],
     )  # fmt: skip
 
@@ -172,12 +178,10 @@ def simulate_run(
     problems = run.problems(hashes=False)
     if problems:
         raise SimulationError(f"{run.path}: {problems[0]}; 'moxtrace verify' says more")
-    network = network_of(topology.read(run.path / "topology.json"), run.manifest["time_scale"])
+    network = network_of(_topology(run), run.manifest["time_scale"])
     npus = run.manifest["npus"]
     workload = reader.read(run.path / TRACES / "workload", npus)
-    collectives = {
-        node: reader.read(run.path / TRACES / name, npus) for node, name in _collectives(run).items()
-    }
+    collectives = {node: reader.read(run.path / prefix, npus) for node, prefix in run.collectives().items()}
     step = None if progress is None else partial(progress, "simulate")
     result = simulate(workload, collectives, network, ComputeModel(), step)
     return Simulation(

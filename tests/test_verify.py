@@ -1,31 +1,16 @@
 """Verify finds every planted fault and names it, and finds nothing in what we generate."""
 
-import json
 import shutil
 
 import numpy as np
 import pytest
 
-from moxtrace.chakra import reader, writer
+from moxtrace.chakra import reader
 from moxtrace.chakra.trace import COMP, RECV, SEND
-from moxtrace.config import RunConfig
 from moxtrace.generate import generate
-from moxtrace.rundir import Run, sha256_of
+from moxtrace.rundir import Run
 from moxtrace.verify import verify_run
-from tests.editing import pack, unpack
-
-CONFIG = {
-    "model": {"num_experts": 16, "top_k": 4, "hidden_dim": 64, "intermediate_dim": 64},
-    "traffic": {"tokens_per_npu": 8, "sampling": "uniform"},
-    "topology": {"kind": "torus", "dims": [2, 4]},
-    "routing": {"policy": "tree"},
-}
-
-
-def configured(**blocks):
-    return RunConfig.model_validate(
-        {k: {**CONFIG.get(k, {}), **blocks.get(k, {})} for k in {**CONFIG, **blocks}}
-    )
+from tests.runs import configured, edited
 
 
 @pytest.fixture(scope="module")
@@ -56,20 +41,6 @@ def test_what_we_generate_is_right(tmp_path, policy, form, barrier):
 def test_orders_and_windows_are_right(tmp_path, order, window):
     generate(configured(trace={"order": order, "window": window}), tmp_path / "run")
     assert verify_run(Run.open(tmp_path / "run")).problems == []
-
-
-def edited(run, name, edit):
-    """Rewrite one file set after ``edit`` and make the manifest agree; returns what verify says."""
-    ranks = unpack(reader.read(run.path / "traces" / name))
-    edit(ranks)
-    writer.write(pack(ranks), run.path / "traces" / name)
-    manifest = json.loads((run.path / "manifest.json").read_text())
-    for file, facts in manifest["files"].items():
-        if file.startswith(f"traces/{name}."):
-            path = run.path / file
-            facts.update(bytes=path.stat().st_size, sha256=sha256_of(path))
-    (run.path / "manifest.json").write_text(json.dumps(manifest))
-    return verify_run(Run.open(run.path)).problems
 
 
 def first(rank, kind):

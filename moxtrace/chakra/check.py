@@ -42,11 +42,14 @@ class _Words:
             return self._cycle(about)
         if kind == matching.BAD_DEP:
             return f"{self.node(i)}: it depends on position {j}, which its rank's file does not have"
+        if kind == matching.BAD_PEER:
+            return (
+                f"{self.node(i)}: {NODE_TYPE_NAMES[int(trace.kind[i])]} with rank {j}; "
+                f"expected another of the ranks 0 to {trace.num_ranks - 1}"
+            )
         peer, tag, size = trace.peer[i], trace.tag[i], trace.amount[i]
         what = f"tag {tag}, {size} bytes"
         return {
-            matching.BAD_PEER: f"{self.node(i)}: {NODE_TYPE_NAMES[int(trace.kind[i])]} with rank {j}; "
-            f"expected another of the ranks 0 to {trace.num_ranks - 1}",
             matching.NO_RECV: f"{self.node(i)}: send to rank {peer}, {what}, has no recv",
             matching.NO_SEND: f"{self.node(i)}: recv from rank {peer}, {what}, has no send",
             matching.MISMATCH: f"{self.node(i)}: send to rank {peer}, {what}, but its recv, {self.node(j)}, "
