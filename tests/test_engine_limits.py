@@ -34,7 +34,11 @@ def message(size, count=1):
             "rank 0: node 1 .COMP of duration_micros 2305",
         ),
         ([[(1, COMP, -1, 0, 2**63 - 1, [])], IDLE], "ring", r"most of 9.22e\+21 cycles or bytes"),
-        ([[(i, COMP, -1, 0, HUGE // 3000 + 1, []) for i in (1, 2, 3)], IDLE], "ring", "rank 0: node 1 .*2.31e"),
+        (
+            [[(i, COMP, -1, 0, HUGE // 3000 + 1, []) for i in (1, 2, 3)], IDLE],
+            "ring",
+            "rank 0: node 1 .*2.31e",
+        ),
         (message(HUGE), "fully-connected", f"rank 0: node 1 .COMM_SEND of {HUGE} bytes to rank 1"),
         (message(HUGE // 2), "switch", "rank 0: node 1 .COMM_SEND"),  # twice over a link
         (message(HUGE // 8, 8), "ring", "2.31e"),
