@@ -118,6 +118,7 @@ def test_values_are_checked(name, value, message):
         ("generalized-kautz", {"npus": 36, "degree": 3}, 36, (3, 3), 3),
         ("xpander", {"npus": 54, "degree": 8}, 54, (8, 8), 3),
         ("lps", {"p": 17, "q": 13}, 1092, (18, 18), 4),
+        ("lps", {"p": 13, "q": 17}, 2448, (14, 14), 4),
         ("nvlink-domains", {"npus": 9}, 9, (8, 8), 1),
         ("nvlink-domains", {"npus": 256, "nics": 4, "nic_lanes": 4}, 256, (16, 16), 3),
     ],
