@@ -88,6 +88,19 @@ def test_sums_of_another_duration(run):
     assert any("the last sum" in p and "has duration" in p for p in problems)
 
 
+def test_a_last_sum_that_misses_a_partial_sum(run):
+    def edit(ranks):
+        for rank, total in sums(ranks):
+            if not any(total.id in node.deps for node in rank):
+                total.deps.pop()
+                return
+
+    problems = edited(run, "combine", edit)
+    assert len(problems) == 1
+    assert "the last sum" in problems[0]
+    assert "does not wait for every partial sum it must add" in problems[0]
+
+
 def test_a_sum_too_many(run):
     def edit(ranks):
         ranks[3].append(Node(fresh(ranks[3]), COMP, -1, 0, 7, []))

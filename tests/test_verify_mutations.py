@@ -158,14 +158,23 @@ def test_one_change_is_at_least_one_problem(cases, data):
 
 
 def jolt(draw, ranks):
-    """Some change, wrong or not: one of the above, a window's dependency dropped, or a message moved."""
-    how = draw(st.sampled_from(["mutate", "any dependency", "message"]))
+    """Some change, wrong or not: one of the above, a dependency dropped, a COMP or a message changed."""
+    how = draw(st.sampled_from(["mutate", "any dependency", "comp", "message"]))
     rank = draw(st.sampled_from(ranks))
     if how == "mutate":
         mutate(draw, ranks)
     elif how == "any dependency":
         node, dep = chosen(draw, [(n, d) for n in rank for d in n.deps], "dependency")
         node.deps.remove(dep)
+    elif how == "comp":
+        rank, node = chosen(draw, [(r, n) for r in ranks for n in r if n.kind == COMP and n.deps], "comp")
+        change = draw(st.sampled_from(["time", "dependency", "delete"]))
+        if change == "time":
+            node.amount += 1
+        elif change == "dependency":
+            node.deps.remove(draw(st.sampled_from(node.deps)))
+        else:
+            rank.remove(node)
     else:
         send = chosen(draw, [n for n in rank if n.kind == SEND], "send")
         src = ranks.index(rank)
