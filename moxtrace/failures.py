@@ -8,13 +8,14 @@ the day of the failure, and with weights computed anew.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from moxtrace.errors import RoutingError
 from moxtrace.routing.loads import link_load, summary
+from moxtrace.routing.mox.tables import MoxTables
 from moxtrace.scenario import Scenario, dispatch_on, weights_on
 from moxtrace.topology import Failed, PartedError, Topology, without
 from moxtrace.transfers import Phase
@@ -22,6 +23,7 @@ from moxtrace.transfers import Phase
 __all__ = ["Cost", "FailedCable", "cables", "fail_each_link"]
 
 Progress = Callable[[int, int], None]
+Tables = NDArray[np.float64] | MoxTables
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ def _cost(scenario: Scenario, phase: Phase, whole: float) -> Cost:
 
 
 def fail_each_link(
-    scenario: Scenario, dispatch: Phase, weights: NDArray[np.float64] | None, progress: Progress | None = None
+    scenario: Scenario, dispatch: Phase, weights: Tables | None, progress: Progress | None = None
 ) -> list[FailedCable]:
     """Fail one lane of each cable in turn.
 
@@ -85,8 +87,8 @@ def fail_each_link(
     scenario : Scenario
     dispatch : Phase
         Its dispatch on the whole network.
-    weights : array of float64, shape (links,), or None
-        With which that was routed; None under policies without weights.
+    weights : array of float64, shape (links,), MoxTables, or None
+        With which that was routed; None under policies that need nothing.
     progress : callable, optional
         Called as ``progress(cables_done, cables)``.
 
@@ -116,9 +118,16 @@ def fail_each_link(
     return found
 
 
-def _fail(
-    scenario: Scenario, weights: NDArray[np.float64] | None, whole: float, a: int, b: int
-) -> FailedCable:
+def _kept(weights: Tables, links: NDArray[np.int64]) -> Tables:
+    """What a policy knew, for the links that are left."""
+    if not isinstance(weights, MoxTables):
+        return weights[links]
+    return replace(
+        weights, share=weights.share[:, links], level=weights.level[links], price=weights.price[links]
+    )
+
+
+def _fail(scenario: Scenario, weights: Tables | None, whole: float, a: int, b: int) -> FailedCable:
     network = scenario.topology
     ends = network.npu_name(a), network.npu_name(b)
     there = network.link_id([a, b], [b, a])
@@ -130,6 +139,6 @@ def _fail(
     if weights is None:
         cost = _cost(scenario, dispatch_on(scenario, damaged, None), whole)
         return FailedCable(ends, left, cost, cost)
-    old = weights[network.link_id(damaged.src, damaged.dst)]
+    old = _kept(weights, network.link_id(damaged.src, damaged.dst))
     kept, new = (dispatch_on(scenario, damaged, w) for w in (old, weights_on(scenario, damaged)))
     return FailedCable(ends, left, _cost(scenario, kept, whole), _cost(scenario, new, whole))

@@ -182,6 +182,19 @@ def test_each_failed_cable_costs_what_routing_without_it_says(made):
     assert sum(f.kept.busiest for f in found) / len(found) > 1
 
 
+def test_the_tables_of_mox_are_kept_link_by_link(made):
+    there = made("routing.policy=mox")
+    tables = scenario.weights_on(there, there.topology)
+    found = failures.fail_each_link(there, scenario.dispatch_on(there, there.topology, tables), tables)
+    assert len(found) == 12
+    assert all(0.5 < f.kept.busiest < 4 and 0.5 < f.recomputed.busiest < 4 for f in found)
+    left = np.arange(1, there.topology.num_links)
+    kept = failures._kept(tables, left)
+    assert np.array_equal(kept.share, tables.share[:, 1:])
+    assert np.array_equal(kept.level, tables.level[1:])
+    assert np.array_equal(kept.price, tables.price[1:])
+
+
 def test_a_ring_that_loses_a_link_by_hand(made):
     there = made("topology={kind: ring, npus: 3}", "routing.policy=min-hop")
     dispatch = scenario.dispatch_on(there, there.topology, None)
