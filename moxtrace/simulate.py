@@ -29,6 +29,7 @@ from moxtrace.engine.network import Network
 from moxtrace.engine.result import ComputeModel, LinkUse, TraceResult
 from moxtrace.engine.traces import simulate
 from moxtrace.errors import SimulationError, TraceError
+from moxtrace.routing import loads
 from moxtrace.rundir import Run
 from moxtrace.scenario import block_of, prepare
 from moxtrace.topology import Topology
@@ -55,6 +56,8 @@ class Simulation:
         empty from an engine that only reports completion.
     links : dict
         Busiest and mean utilisation over the whole run; empty likewise.
+    loads : dict
+        Link loads of dispatch, as in ``summary.json``; empty where they are not known.
     """
 
     engine: str
@@ -63,6 +66,7 @@ class Simulation:
     switch_completion_ns: float
     phases: dict[str, dict[str, Any]] = field(default_factory=dict)
     links: dict[str, float] = field(default_factory=dict)
+    loads: dict[str, float] = field(default_factory=dict)
 
     @property
     def completion_ns(self) -> float:
@@ -84,6 +88,7 @@ class Simulation:
             "exposed_ns": self.exposed_ns.tolist(),
             "phases": self.phases,
             "links": self.links,
+            "loads": self.loads,
             "engine": self.engine,
         }
 
@@ -257,4 +262,5 @@ def simulate_config(config: RunConfig, progress: Progress | None = None) -> Simu
         switch_ns,
         phases,
         _utilisation(network, result.links, result.completion),
+        loads.summary(block.dispatch, scenario.demand),
     )
