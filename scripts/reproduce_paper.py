@@ -179,16 +179,16 @@ Slowdown of the whole MoE block over the ideal switch, per cent: median over see
 |---|---|---|---|---|---|---|---|---|
 """
 BOARDFLY = """
-Boardfly, 1,024 TPUs: busiest link in dispatch over that of min-hop.  The paper: -33 % by the tree and -47 % with
-weights in training, -32.9 % and -41.7 % in inference.
+Boardfly, 1,024 TPUs: busiest link in dispatch over that of min-hop.  The paper: -33 % by the tree and -47 %
+with weights in training, -32.9 % and -41.7 % in inference.
 
 | tokens per TPU | `min-hop` | `tree` | `mox-paper` | `mox` |
 |---|---|---|---|---|
 """
 WHY = """
-Why they differ: the recording is synthetic, with the skew of a real one; expanders are annealed; the experts' rate
-is chosen (configs/paper/training.yaml says how); `mox` is not the paper's policy.  On Boardfly the port map and the
-doubled board pairs are not published; the defaults are seeded.
+Why they differ: the recording is synthetic, with the skew of a real one; expanders are annealed; the experts'
+rate is chosen (configs/paper/training.yaml says how); `mox` is not the paper's policy.  On Boardfly the port map
+and the doubled board pairs are not published; the defaults are seeded.
 """
 
 
