@@ -187,8 +187,8 @@ with weights in training, -32.9 % and -41.7 % in inference.
 """
 WHY = """
 Why they differ: the recording is synthetic, with the skew of a real one; expanders are annealed; the experts'
-rate is chosen (configs/paper/training.yaml says how); `mox` is not the paper's policy.  On Boardfly the port map
-and the doubled board pairs are not published; the defaults are seeded.
+rate is chosen (configs/paper/training.yaml says how); `mox` is not the paper's policy.  On Boardfly the port
+map and the doubled board pairs are not published; the defaults are seeded.
 """
 
 
