@@ -134,7 +134,7 @@ def _layer_of(config: RunConfig, model: ModelShape) -> _Layer:
         )
     recording = recordings.read(block.path).fit(model.num_experts, model.top_k)
     for warning in recording.warnings:
-        log.warning("%s: %s", block.path, warning)
+        log.info("%s: %s", block.path, warning)
     layer = recording.layer(block.layer, block.seed)
     clipped = ", clipped where an expert would be chosen more than once per token" if traffic.clip else ""
     drawn = {

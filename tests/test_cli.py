@@ -293,7 +293,6 @@ def test_what_is_wrong_with_a_recording_is_said(made):
     np.save(folder / "narrow.npy", np.ones((2, 12)))
     settings = ("--set", "recording={path: narrow.npy, layer: 0}", "--set", "traffic.sampling=exact")
     done = moxtrace("generate", "run.yaml", "-o", "narrow", *settings, "--json", cwd=folder)
-    assert "the others were never chosen" in done.stderr
     assert any("the others were never chosen" in w for w in json.loads(done.stdout)["warnings"])
 
 
