@@ -31,10 +31,11 @@ ALPHA = 10  # steepness of the cost
 FLOOR = 51  # a link costs this at least: 0.05
 PRIOR_TOKENS = 8  # weight of the uniform prior in a destination's popularity, in tokens
 PRIOR_COPIES = 4  # weight of the popularity in a link's ratio, in copies
+STIFFNESS = 4  # copies per NPU from which on a link's ratio follows the count, not the quotient
 NEAR, FAR = 102, 410  # greatest excess of a link that still counts: 0.1 where the mean binds, else up to 0.4
 TOLL = 4  # what an extra relay must save, and what coverage is worth, in hops
 HALF = 512
-EXTRA_ABOVE = 205  # a link that costs at most this is never avoided: 0.2
+EXTRA_ABOVE = 205  # a link that costs at most 0.2, and twice the price of a hop, is never avoided
 SLOWEST = 32  # tokens between two refreshes, at most
 NONE = np.int64(1) << 60
 ONE = np.uint64(1)
@@ -97,8 +98,7 @@ def _read_own(tables, source, first, stop, dest_ptr, dest, popularity, own):
     for d in range(npus):
         copies = popularity[d]
         busiest = max(busiest, copies * ingress[d] // tokens)
-        certain = 4 * copies - _square_root(100 * copies)  # 2.5 standard deviations below, times 4
-        sure = max(sure, certain * ingress[d] // tokens >> 2)
+        sure = max(sure, (copies - _square_root(copies)) * ingress[d] // tokens)  # a deviation below
         if prior[d] > 0 and d != source:
             expected = (tokens + PRIOR_TOKENS) * prior[d]
             popularity[d] = ((copies << 20) + PRIOR_TOKENS * prior[d]) * UNIT // expected
@@ -114,11 +114,13 @@ def _price_links(dst, tables, source, seen, used, popularity, own, cost):
     share, level, price, _, _, exponential = tables
     inverse = (np.int64(1) << 30) // own[0]
     hop, most = own[1], own[2]
+    memory = STIFFNESS * len(popularity) * FINE
     for e in range(len(dst)):
         d = dst[e]
-        expected = seen * share[source, e] + PRIOR_COPIES * FINE
-        believed = PRIOR_COPIES * popularity[d] if d < len(popularity) else PRIOR_COPIES * UNIT
-        ratio = ((used[e] << 20) + (believed << 10)) * UNIT // expected
+        p = popularity[d] if d < len(popularity) else np.int64(UNIT)
+        sent = seen * share[source, e]
+        ahead = (used[e] << 20) - (sent * p >> 10)
+        ratio = p + ahead * UNIT // (min(sent, memory) + PRIOR_COPIES * FINE)
         excess = min((ratio * level[e] * inverse >> 30) - UNIT, most) + (price[e] * hop >> 10)
         at = min(max(excess + UNIT, 0), len(exponential) - 1)
         cost[e] = FLOOR + hop + exponential[at]
@@ -279,14 +281,25 @@ def _cheapest_in(v, sources, in_mask, link_of, cost):
 
 
 @kernel
-def _deliverable(held, pending, in_mask, link_of, cost):
+def _offer(node, pending, out_mask, link_of, cost, tree):
+    """Offer the links of a new holder to the destinations not reached yet."""
+    members = out_mask[node] & pending
+    while members:
+        d = _lowest(members)
+        members &= members - ONE
+        e, old = np.int64(link_of[node, d]), tree[d].reach
+        if old < 0 or cost[e] < cost[old] or (cost[e] == cost[old] and e < old):
+            tree[d].reach = e
+
+
+@kernel
+def _deliverable(pending, cost, tree):
     """Cheapest link from a holder to a destination, or -1."""
     best, least = np.int64(-1), NONE
     members = pending
     while members:
-        d = _lowest(members)
+        e = tree[_lowest(members)].reach
         members &= members - ONE
-        e = _cheapest_in(d, held, in_mask, link_of, cost)
         if e >= 0 and (cost[e] < least or (cost[e] == least and e < best)):
             best, least = e, cost[e]
     return best
@@ -352,7 +365,7 @@ def _relay(held, pending, masks, cost, hop):
             near &= near - ONE
         score = cost[into] + onward - worth * _count(covered)
         rest = pending & ~covered
-        if rest:
+        if rest and score + worth - worth * _count(rest) < least:  # else it cannot win
             score += worth - worth * _second_cover(held | covered | _bit(x), rest, masks)
         if score < least:
             best, least = into, score
@@ -393,16 +406,21 @@ def _grow_mask(source, pending, graph, masks, cost, hop, tree):
     src, dst = graph[0], graph[1]
     held = _bit(source)
     tree[source].arrival = -1
+    members = pending
+    while members:
+        tree[_lowest(members)].reach = -1
+        members &= members - ONE
+    _offer(source, pending, masks[0], masks[2], cost, tree)
     size = np.int64(0)
     while pending:
-        e = _deliverable(held, pending, masks[1], masks[2], cost)
+        e = _deliverable(pending, cost, tree)
         delivering = np.int64(1)
         if e < 0:
             delivering = np.int64(0)
             e = _relay(held, pending, masks, cost, hop)
             if e < 0:
                 e = _approach(held, pending, graph, cost)
-        elif cost[e] > EXTRA_ABOVE:
+        elif cost[e] > EXTRA_ABOVE + 2 * hop:
             extra = _extra_relay(held, pending, masks, cost, tree, TOLL * hop)
             if extra >= 0:
                 e, delivering = extra, np.int64(0)
@@ -410,6 +428,7 @@ def _grow_mask(source, pending, graph, masks, cost, hop, tree):
         reached = _bit(dst[e])
         held |= reached
         pending &= ~reached
+        _offer(dst[e], pending, masks[0], masks[2], cost, tree)
     return size
 
 
@@ -640,7 +659,7 @@ def _grow_list(source, left, graph, cost, hop, tree, stamp, search):
             e, search = _list_relay(left, graph, cost, tree, stamp, search, hop)
             if e < 0:
                 e = _list_approach(left, holders, graph, cost, tree)
-        elif cost[e] > EXTRA_ABOVE:
+        elif cost[e] > EXTRA_ABOVE + 2 * hop:
             search += 1
             extra = _list_extra_relay(left, graph, cost, tree, stamp, search, TOLL * hop)
             if extra >= 0:

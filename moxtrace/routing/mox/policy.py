@@ -10,23 +10,26 @@ over the mean.
 - popularity ``p_d = (n_d + 8 q_d) / ((T + 8) q_d)``, where ``q_d`` is the prior;
 - the load that binds ``M = max(1, max_d n_d / T * ingress_d)``, in units of the greatest load of a link
   under uniform traffic;
-- the price of a hop ``h = exp(10 (1 / M' - 1))``, where ``M'`` is ``M`` with ``n_d`` less 2.5 standard
-  deviations: 1 where the mean of all links binds, and near 0 where an NPU's ingress does.
+- the price of a hop ``h = exp(10 (1 / M' - 1))``, where ``M'`` is ``M`` with ``n_d`` less a standard
+  deviation: 1 where the mean of all links binds, and near 0 where an NPU's ingress does.
 
 **Costs** are computed before the first token, and again each time that an eighth more tokens have been sent,
 1 to 32; in between they are frozen, so those tokens do not depend on each other.  With ``x_e`` copies sent
 over ``e``, which leads to ``d``, in ``t`` tokens::
 
-    ratio_e  = (x_e + 4 p_d) / (t share_e + 4)
+    ratio_e  = p_d + (x_e - t share_e p_d) / (min(t share_e, 4 npus) + 4)
     excess_e = min(ratio_e level_e / M - 1, 0.1 + 0.3 (1 - h)) + price_e h
     cost_e   = 0.05 + h + exp(10 excess_e)
 
+The ratio is ``x_e / (t share_e)`` where that is well known, and nearer the popularity where it is not.  With
+many copies and few sources, whose errors average less, a copy too many goes on counting as much.
+
 **A tree** starts from the source, its first holder.  While destinations are left:
 
-1. If a holder has a link to some of them, take the cheapest such link.  But where it costs more than 0.2,
-   look for a relay ``x`` that saves more: over all destinations next to ``x``, add up how much cheaper the
-   link from ``x`` is than the cheapest link from a holder or another destination; less the cheapest link into
-   ``x``, this must exceed ``4 h``.  The relay that saves most becomes a holder instead.
+1. If a holder has a link to some of them, take the cheapest such link.  But where it costs more than
+   ``0.2 + 2 h``, look for a relay ``x`` that saves more: over all destinations next to ``x``, add up how much
+   cheaper the link from ``x`` is than the cheapest link from a holder or another destination; less the
+   cheapest link into ``x``, this must exceed ``4 h``.  The relay that saves most becomes a holder instead.
 2. Else, if some nodes lie between a holder and a destination, take the one with the lowest score as a relay:
    the cheapest link into it, plus its cheapest link to a destination, less ``w = 0.5 + 4 h`` for each
    destination that it leads to, at once or over others.  Where some remain, ``w`` for one more relay, less

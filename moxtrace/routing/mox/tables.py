@@ -140,12 +140,13 @@ class MoxTables:
         """
         expected = f"expected a file that moxtrace weights wrote for routing.policy mox (format {_FORMAT})"
         try:
-            with np.load(path, allow_pickle=False) as file:
+            # opened here, because numpy leaves a file open that turns out to be no archive
+            with Path(path).open("rb") as raw, np.load(raw, allow_pickle=False) as file:
                 about = json.loads(file["about"].tobytes())
                 arrays = {name: file[name] for name in _ARRAYS}
-        except FileNotFoundError as error:
-            raise RoutingError(f"weights {path}: cannot be read: {error.strerror}") from error
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        except OSError as error:
+            raise RoutingError(f"weights {path}: cannot be read: {error.strerror or error}") from error
+        except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise RoutingError(f"weights {path}: no mox tables ({error}); {expected}") from error
         if not isinstance(about, dict) or about.pop("format", None) != _FORMAT:
             raise RoutingError(f"weights {path}: no mox tables; {expected}")
