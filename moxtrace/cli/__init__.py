@@ -92,10 +92,11 @@ def main() -> None:
         click.echo("moxtrace: interrupted", err=True)
         sys.exit(130)
     except BrokenPipeError:
-        # whoever read our output closed it: stop quietly, and keep Python from complaining at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # whoever read our output closed it: stop quietly
+        _give_up_stdout()
         sys.exit(141)
     except OSError as error:
+        _give_up_stdout()
         where = f"{error.filename}: " if error.filename else ""
         _fail(f"{where}{error.strerror or error}")
 
@@ -108,6 +109,10 @@ def _interrupt(number: int, frame: object) -> None:
 def _fail(message: str) -> NoReturn:
     """Say in one line what went wrong, and end with status 1."""
     click.echo(f"moxtrace: error: {' '.join(message.split())}", err=True)
-    with contextlib.suppress(OSError):
-        sys.stdout.close()  # what could not be written is not tried again at exit
     sys.exit(1)
+
+
+def _give_up_stdout() -> None:
+    """Let go of a standard output that takes nothing more, so that Python does not try again at exit."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
