@@ -174,6 +174,6 @@ def test_an_output_that_cannot_be_written_says_so(made, tmp_path):
     with pytest.raises(OutputError, match="cannot be written: no such directory"):
         made[1].save(tmp_path / "missing" / "weights.json")
     (tmp_path / "directory").mkdir()
-    with pytest.raises(OutputError, match="cannot be written"):
+    with pytest.raises(OutputError, match="is no regular file"):
         made[1].save(tmp_path / "directory")
     assert [p.name for p in tmp_path.iterdir()] == ["directory"]

@@ -7,6 +7,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 import click
@@ -25,7 +26,9 @@ def _set_level(ctx: click.Context, param: click.Parameter, value: int) -> int:
     if value:
         level = logging.ERROR if param.name == "quiet" else logging.INFO
         ctx.meta["quiet"] = param.name == "quiet"
-        logging.getLogger("moxtrace").setLevel(level)
+        logger = logging.getLogger("moxtrace")
+        ctx.call_on_close(partial(logger.setLevel, logger.level))  # for who calls a command from Python
+        logger.setLevel(level)
     return value
 
 
