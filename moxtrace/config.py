@@ -151,7 +151,7 @@ class TopologyConfig(_Block):
 class RoutingConfig(_Block):
     """The policy, and its weights: computed for this topology and placement, or read from a file."""
 
-    policy: str = "mox-paper"
+    policy: str = "mox"
     weights: str | None = None
     replays: int = Field(default=6, gt=0, le=10_000)
     tokens_per_source: int = Field(default=1000, gt=0, le=1_000_000)

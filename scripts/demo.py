@@ -16,7 +16,7 @@ from moxtrace.simulate import simulate_run
 from moxtrace.units import format_bytes, format_ns
 
 CONFIG = Path(__file__).resolve().parent.parent / "configs" / "training.yaml"
-POLICIES = ("min-hop", "tree", "mox-paper")
+POLICIES = ("min-hop", "tree", "mox-paper", "mox")
 
 
 def warm_up(output: Path) -> None:
