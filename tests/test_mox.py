@@ -58,7 +58,7 @@ def test_both_kernels_equal_the_twin(case, seed):
     assert trees(phase) == expected
     check_forest(phase, rows)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernels, "MASK_NODES", 0)
+        patch.setattr(policy, "MASK_NODES", 0)
         other = route(topology, rows, "mox", tables, 10)
     assert trees(other) == expected
     assert other.parent.tolist() == phase.parent.tolist()
@@ -72,7 +72,7 @@ def test_kernels_agree_on_expanders(nodes, monkeypatch):
     tables = drawn_tables(topology, 5)
     phase = route(topology, rows, "mox", tables, 10)
     check_forest(phase, rows)
-    monkeypatch.setattr(kernels, "MASK_NODES", 0)
+    monkeypatch.setattr(policy, "MASK_NODES", 0)
     assert trees(route(topology, rows, "mox", tables, 10)) == trees(phase)
     few = demand([(s, d) for s, d in list(rows_of(rows))[:180]], nodes)
     assert trees(route(topology, few, "mox", tables, 10)) == twin.route(topology, few, tables)[0]
@@ -90,7 +90,7 @@ def test_long_collectives_equal_the_twin(seed, monkeypatch):
     rows, tables = demand(sets, 8), drawn_tables(topology, seed)
     expected, _ = twin.route(topology, rows, tables)
     assert trees(route(topology, rows, "mox", tables, 10)) == expected
-    monkeypatch.setattr(kernels, "MASK_NODES", 0)
+    monkeypatch.setattr(policy, "MASK_NODES", 0)
     assert trees(route(topology, rows, "mox", tables, 10)) == expected
 
 
@@ -329,6 +329,8 @@ def test_a_file_of_something_else_is_refused(made, tmp_path):
         dataclasses.replace(made[1], level=made[1].level[1:])
     with pytest.raises(RoutingError, match="is negative"):
         dataclasses.replace(made[1], level=-made[1].level)
+    with pytest.raises(RoutingError, match="a price is beyond 410"):
+        dataclasses.replace(made[1], price=made[1].price + 900)
     with pytest.raises(RoutingError, match="whole numbers in 1 dim"):
         dataclasses.replace(made[1], level=made[1].level * 1.0)
 

@@ -40,10 +40,9 @@ class Network:
         self.ingress, self.prior = tables.ingress.tolist(), tables.prior.tolist()
         self.into = [[e for e, (_, b) in enumerate(self.ends) if b == v] for v in range(self.nodes)]
         self.out = [[e for e, (a, _) in enumerate(self.ends) if a == v] for v in range(self.nodes)]
-        nominal = [
-            51 + UNIT + exponential(min(level - UNIT, 102) + price + UNIT)
-            for level, price in zip(self.level, self.price, strict=True)
-        ]
+        capacity = (topology.bandwidth_gbps * topology.lanes).tolist()
+        self.mean = int(sum(u * c for u, c in zip(self.level, capacity, strict=True)) // sum(capacity))
+        nominal = [UNIT + 2 * price for price in self.price]
         self.way = [self._ways(d, nominal) for d in range(self.npus)]
 
     def _ways(self, d, cost):
@@ -62,7 +61,8 @@ class Network:
         loads = [c * i // tokens for c, i in zip(copies, self.ingress, strict=True)]
         sure = [(c - math.isqrt(c)) * i // tokens for c, i in zip(copies, self.ingress, strict=True)]
         busiest = max([UNIT, *loads])
-        hop = exponential(UNIT * UNIT // max([UNIT, *sure]))
+        hop = exponential(self.mean * UNIT // max([UNIT, *sure]))
+        calm = exponential(UNIT * UNIT // max([UNIT, *sure]))
         popularity = [
             ((c << 20) + 8 * q) * UNIT // ((tokens + 8) * q) if q > 0 and d != source else UNIT
             for d, (c, q) in enumerate(zip(copies, self.prior, strict=True))
@@ -70,8 +70,11 @@ class Network:
         used, due, trees, costs = [0] * len(self.ends), 0, [], []
         for t, dests in enumerate(sets):
             if t >= due:
-                cost = [self._cost(source, e, t, used[e], popularity, busiest, hop) for e in range(len(used))]
-                due = t + min(32, max(1, t // 8))
+                cost = [
+                    self._cost(source, e, t, used[e], popularity, busiest, hop, calm)
+                    for e in range(len(used))
+                ]
+                due = t + min(32, max(1, t // 8, len(used) // 512))
             tree = self.tree(source, set(dests), cost, hop)
             for e in tree:
                 used[e] += 1
@@ -79,14 +82,14 @@ class Network:
             costs.append(cost)
         return trees, costs
 
-    def _cost(self, source, e, seen, used, popularity, busiest, hop):
+    def _cost(self, source, e, seen, used, popularity, busiest, hop, calm):
         p = popularity[self.ends[e][1]]
         sent = seen * self.share[source][e]
         ahead = used * FINE - (sent * p >> 10)
         ratio = p + ahead * UNIT // (min(sent, 4 * self.npus * FINE) + 4 * FINE)
-        most = 102 + (308 * (UNIT - hop) >> 10)
+        most = 102 + (308 * (UNIT - calm) >> 10)
         excess = (ratio * self.level[e] * (2**30 // busiest) >> 30) - UNIT
-        return 51 + hop + exponential(min(excess, most) + (self.price[e] * hop >> 10) + UNIT)
+        return 51 + hop + exponential(min(excess, most) + (self.price[e] * calm >> 10) + UNIT)
 
     def tree(self, source, pending, cost, hop):
         """Links of one tree, without the relays that serve nobody."""
@@ -164,6 +167,11 @@ class Network:
         return min(scores)[2] if scores else None
 
     def _approach(self, held, pending, cost):
-        _, d, h = min((self.way[d][h], d, h) for d in pending for h in held)
-        links = [e for e in self.out[h] if self.way[d][self.ends[e][1]] < self.way[d][h]]
-        return min(links, key=lambda e: (cost[e] + self.way[d][self.ends[e][1]], e))
+        ways = [
+            (self.way[d][h], cost[e] + self.way[d][self.ends[e][1]], e)
+            for d in pending
+            for h in held
+            for e in self.out[h]
+            if self.way[d][self.ends[e][1]] < self.way[d][h]
+        ]
+        return min(ways)[2]

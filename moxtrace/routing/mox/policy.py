@@ -10,15 +10,16 @@ over the mean.
 - popularity ``p_d = (n_d + 8 q_d) / ((T + 8) q_d)``, where ``q_d`` is the prior;
 - the load that binds ``M = max(1, max_d n_d / T * ingress_d)``, in units of the greatest load of a link
   under uniform traffic;
-- the price of a hop ``h = exp(10 (1 / M' - 1))``, where ``M'`` is ``M`` with ``n_d`` less a standard
-  deviation: 1 where the mean of all links binds, and near 0 where an NPU's ingress does.
+- the price of a hop ``h = exp(10 (m / M' - 1))``, where ``m`` is the mean level, by capacity, and ``M'`` is
+  ``M`` with ``n_d`` less a standard deviation: near 1 where the mean of all links binds, and near 0 where an
+  NPU's ingress or a bottleneck does; and likewise ``c = exp(10 (1 / M' - 1))``.
 
 **Costs** are computed before the first token, and again each time that an eighth more tokens have been sent,
-1 to 32; in between they are frozen, so those tokens do not depend on each other.  With ``x_e`` copies sent
-over ``e``, which leads to ``d``, in ``t`` tokens::
+1 to 32 (at least one for every 512 links); in between they are frozen, so those tokens do not depend on each
+other.  With ``x_e`` copies sent over ``e``, which leads to ``d``, in ``t`` tokens::
 
     ratio_e  = p_d + (x_e - t share_e p_d) / (min(t share_e, 4 npus) + 4)
-    excess_e = min(ratio_e level_e / M - 1, 0.1 + 0.3 (1 - h)) + price_e h
+    excess_e = min(ratio_e level_e / M - 1, 0.1 + 0.3 (1 - c)) + price_e c
     cost_e   = 0.05 + h + exp(10 excess_e)
 
 The ratio is ``x_e / (t share_e)`` where that is well known, and nearer the popularity where it is not.  With
@@ -34,9 +35,10 @@ many copies and few sources, whose errors average less, a copy too many goes on 
    the cheapest link into it, plus its cheapest link to a destination, less ``w = 0.5 + 4 h`` for each
    destination that it leads to, at once or over others.  Where some remain, ``w`` for one more relay, less
    ``w`` for each destination that the best such leads to.
-3. Else take the first hop towards the destination that is nearest at nominal costs (``t = 0``, ``M = 1``).
+3. Else approach the nearest destination, where a link is ``1 + 2 price_e`` long, by the link that leads
+   nearer with the least sum of cost and remaining length; this sum also decides between equally near ones.
 
-At last, relays that serve nobody are dropped.  Ties go to the lowest link, relay, or destination and holder.
+At last, relays that serve nobody are dropped.  Ties go to the lowest link or relay.
 """
 
 from __future__ import annotations
@@ -50,10 +52,12 @@ from numpy.typing import NDArray
 
 from moxtrace.errors import RoutingError
 from moxtrace.routing.mox import kernels
+from moxtrace.routing.mox.lists.kernels import grow_lists
+from moxtrace.routing.mox.masks.kernels import MASK_NODES, grow_masks
 from moxtrace.routing.mox.tables import MoxTables
 from moxtrace.topology.graph import Topology
 
-__all__ = ["exponential", "kernel_for", "nominal_cost"]
+__all__ = ["exponential", "kernel_for", "length_of", "mean_level"]
 
 
 def exponential() -> NDArray[np.int64]:
@@ -62,12 +66,19 @@ def exponential() -> NDArray[np.int64]:
     return np.rint(kernels.UNIT * np.exp(kernels.ALPHA * x)).astype(np.int64)
 
 
-def nominal_cost(tables: MoxTables) -> NDArray[np.int64]:
-    """Cost of every link before anything is sent, where the mean binds; shape (links,)."""
-    unit = kernels.UNIT
-    excess = np.minimum(tables.level.astype(np.int64) - unit, kernels.NEAR) + tables.price
-    at = np.clip(excess + unit, 0, 2 * unit - 1)
-    return kernels.FLOOR + unit + exponential()[at]
+def mean_level(topology: Topology, tables: MoxTables) -> np.int64:
+    """Load of all links under uniform traffic over their capacity, in the unit of the levels."""
+    capacity = topology.capacity_gbps
+    return np.int64(tables.level @ capacity // capacity.sum())
+
+
+def length_of(tables: MoxTables) -> NDArray[np.int64]:
+    """What a link adds to the length of a way: a hop and twice its price, shape (links,).
+
+    An exponential of the price, as in the costs, would send all far traffic another way at every step of the
+    training.
+    """
+    return kernels.UNIT + 2 * tables.price
 
 
 def kernel_for(topology: Topology, tables: MoxTables) -> Callable[..., Any]:
@@ -85,11 +96,12 @@ def kernel_for(topology: Topology, tables: MoxTables) -> Callable[..., Any]:
             f"topology {topology.kind} has {npus} and {links}: compute its own (moxtrace weights)"
         )
     ends = (topology.src, topology.dst, topology.out_ptr, topology.in_ptr, topology.in_link)
-    way = kernels.way_costs(topology.src, topology.in_ptr, topology.in_link, nominal_cost(tables), npus)
-    packed = (tables.share, tables.level, tables.price, tables.ingress, tables.prior, exponential())
-    if topology.num_nodes > kernels.MASK_NODES:
-        return partial(kernels.grow_lists, (*ends, way), packed)
-    return partial(kernels.grow_masks, (*ends, way), _masks(topology), packed)
+    way = kernels.way_costs(topology.src, topology.in_ptr, topology.in_link, length_of(tables), npus)
+    mean = mean_level(topology, tables)
+    packed = (tables.share, tables.level, tables.price, tables.ingress, tables.prior, exponential(), mean)
+    if topology.num_nodes > MASK_NODES:
+        return partial(grow_lists, (*ends, way), packed)
+    return partial(grow_masks, (*ends, way), _masks(topology), packed)
 
 
 def _masks(topology: Topology) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.int32]]:

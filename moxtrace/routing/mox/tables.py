@@ -22,6 +22,7 @@ from moxtrace.topology.graph import Topology
 
 __all__ = ["MoxTables"]
 
+MOST_PRICE = 410  # 0.4: a link's length, 1 + 2 price, stays positive
 _FORMAT = "moxtrace-mox-tables-1"
 _ARRAYS = {"share": 2, "level": 1, "price": 1, "ingress": 1, "prior": 1}
 
@@ -35,9 +36,11 @@ class MoxTables:
     share : array of int64, shape (npus, links)
         Copies that a source sends over each link per token, in ``2**-20``.
     level : array of int64, shape (links,)
-        Load per unit of capacity under uniform traffic, over the greatest; in ``2**-10``.
+        Load per unit of capacity under uniform traffic, over the greatest, but at least 0.9: prices tell what
+        is further below apart; in ``2**-10``.
     price : array of int64, shape (links,)
-        What balances the links under uniform traffic: an addition to each link's excess load, in ``2**-10``.
+        What balances the links under uniform traffic: an addition to each link's excess load, 410
+        at most either way; in ``2**-10``.
     ingress : array of int64, shape (npus,)
         Load of an NPU's links in if every token goes there, over the greatest load of a link; in ``2**-10``.
     prior : array of int64, shape (npus,)
@@ -81,6 +84,8 @@ class MoxTables:
             raise RoutingError("mox tables: the arrays disagree about the number of NPUs or links")
         if min(self.share.min(), self.level.min(), self.ingress.min(), self.prior.min()) < 0:
             raise RoutingError("mox tables: a share, level, ingress or prior is negative")
+        if len(self.price) and np.abs(self.price).max() > MOST_PRICE:
+            raise RoutingError(f"mox tables: a price is beyond {MOST_PRICE} either way")
 
     @property
     def num_links(self) -> int:

@@ -19,8 +19,11 @@ from moxtrace.topology.graph import Topology
 
 __all__ = ["compute_tables"]
 
+_TOKENS = 160_000  # in each replay, of all sources together
 _KEEP = 0.7  # of the earlier shares, in each replay
 _SMALLEST = 1e-4  # least share that stands for a link which a source has not used, copies per token
+_STEP = 0.1  # greatest excess that counts in one replay
+_LEAST_LEVEL = 0.9  # of a link that is used less: no feedback on what cannot bind
 _STEEPEST = 0.4  # greatest price
 
 
@@ -30,7 +33,7 @@ def compute_tables(
     num_experts: int,
     top_k: int,
     *,
-    tokens_per_source: int = 2500,
+    tokens_per_source: int | None = None,
     replays: int = 24,
     eta: float = 0.5,
     seed: int = 0,
@@ -41,7 +44,7 @@ def compute_tables(
     Each replay draws new tokens, ``top_k`` distinct experts each, uniformly.  After it, with ``L`` the load
     per unit of capacity::
 
-        price += eta / (1 + replay / 6) * (L / mean(L) - 1)     at most 0.4 either way
+        price += eta / (1 + replay / 6) * (L / mean(L) - 1)     at most 0.1 of that, and 0.4 in all
         share  = 0.7 * share + 0.3 * (copies per token of each source)
 
     The first replay has the same share everywhere and no prices.  The result is the mean over the second half
@@ -53,7 +56,9 @@ def compute_tables(
     host : array of int, shape (num_experts,)
         NPU of each expert.
     num_experts, top_k : int
-    tokens_per_source, replays : int
+    tokens_per_source : int, optional
+        Default: 160,000 tokens in all, but 100 to 2,500 for each source.
+    replays : int
     eta : float
         Step of the prices.
     seed : int
@@ -70,6 +75,8 @@ def compute_tables(
     RoutingError
         If the arguments contradict each other.
     """
+    if tokens_per_source is None:
+        tokens_per_source = min(max(_TOKENS // topology.num_npus, 100), 2500)
     check_arguments(topology, host, num_experts, top_k, tokens_per_source, replays)
     npus, links, capacity = topology.num_npus, topology.num_links, topology.capacity_gbps
     demand = uniform_demand(npus, host, top_k, tokens_per_source, seed)
@@ -90,7 +97,8 @@ def compute_tables(
         load = sent.sum(axis=0) / capacity
         mean = load.mean() or 1.0  # nothing is sent where all experts are at home
         history.append(float(load.max() / mean))
-        price = np.clip(price + eta / (1 + replay / 6) * (load / mean - 1), -_STEEPEST, _STEEPEST)
+        excess = np.clip(load / mean - 1, -_STEP, _STEP)
+        price = np.clip(price + eta / (1 + replay / 6) * excess, -_STEEPEST, _STEEPEST)
         share = _KEEP * share + (1 - _KEEP) * sent / tokens_per_source
         if replay >= replays // 2:
             shares += share / (replays - replays // 2)
@@ -117,7 +125,8 @@ def _tables(
     load = share.sum(axis=0) / topology.capacity_gbps
     most = load.max() or 1.0
     into = topology.num_npus / topology.in_capacity_gbps()[: topology.num_npus] / most
+    level = np.maximum(load / most, _LEAST_LEVEL)
     return MoxTables(
-        _whole(np.maximum(share, _SMALLEST) * FINE), _whole(load / most * UNIT), _whole(price * UNIT),
+        _whole(np.maximum(share, _SMALLEST) * FINE), _whole(level * UNIT), _whole(price * UNIT),
         _whole(into * UNIT), _whole(prior * FINE), history, *names, parameters,
     )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Trees of ``mox`` on any number of nodes."""

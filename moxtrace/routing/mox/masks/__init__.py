@@ -1,0 +1,1 @@
+"""Trees of ``mox`` on at most 64 nodes."""
