@@ -64,8 +64,8 @@ class Network:
         hop = exponential(self.mean * UNIT // max([UNIT, *sure]))
         calm = exponential(UNIT * UNIT // max([UNIT, *sure]))
         popularity = [
-            ((c << 20) + 8 * q) * UNIT // ((tokens + 8) * q) if q > 0 and d != source else UNIT
-            for d, (c, q) in enumerate(zip(copies, self.prior, strict=True))
+            ((c << 20) + 8 * q) * UNIT // ((tokens + 8) * q) if q > 0 else UNIT
+            for c, q in zip(copies, self.prior, strict=True)
         ]
         used, due, trees, costs = [0] * len(self.ends), 0, [], []
         for t, dests in enumerate(sets):
@@ -86,7 +86,7 @@ class Network:
         p = popularity[self.ends[e][1]]
         sent = seen * self.share[source][e]
         ahead = used * FINE - (sent * p >> 10)
-        ratio = p + ahead * UNIT // (min(sent, 4 * self.npus * FINE) + 4 * FINE)
+        ratio = p + ahead * UNIT // (min(sent, self.npus**2 * FINE // 4) + 4 * FINE)
         most = 102 + (308 * (UNIT - calm) >> 10)
         excess = (ratio * self.level[e] * (2**30 // busiest) >> 30) - UNIT
         return 51 + hop + exponential(min(excess, most) + (self.price[e] * calm >> 10) + UNIT)

@@ -46,7 +46,9 @@ ALPHA = 10  # steepness of the cost
 FLOOR = 51  # a link costs this at least: 0.05
 PRIOR_TOKENS = 8  # weight of the uniform prior in a destination's popularity, in tokens
 PRIOR_COPIES = 4  # weight of the popularity in a link's ratio, in copies
-STIFFNESS = 4  # copies per NPU from which on a link's ratio follows the count, not the quotient
+STIFF_PAIRS = (
+    4  # a link's ratio follows the count, not the quotient, from a copy for so many pairs of NPUs on
+)
 NEAR, FAR = 102, 410  # greatest excess of a link that still counts: 0.1 where the mean binds, else up to 0.4
 TOLL = 4  # what an extra relay must save, and what coverage is worth, in hops
 HALF = 512
@@ -71,7 +73,7 @@ def _square_root(x):
 
 
 @kernel
-def read_own(tables, source, first, stop, dest_ptr, dest, popularity, own):
+def read_own(tables, first, stop, dest_ptr, dest, popularity, own):
     """Count where a source's tokens go: the popularity of each NPU, and the load that binds.
 
     ``own`` gets the busiest ingress that it foresees, the price of a hop, the weight of the tables' prices,
@@ -88,7 +90,7 @@ def read_own(tables, source, first, stop, dest_ptr, dest, popularity, own):
         copies = popularity[d]
         busiest = max(busiest, copies * ingress[d] // tokens)
         sure = max(sure, (copies - _square_root(copies)) * ingress[d] // tokens)  # a deviation below
-        if prior[d] > 0 and d != source:
+        if prior[d] > 0:
             expected = (tokens + PRIOR_TOKENS) * prior[d]
             popularity[d] = ((copies << 20) + PRIOR_TOKENS * prior[d]) * UNIT // expected
         else:
@@ -104,7 +106,7 @@ def price_links(dst, tables, source, seen, used, popularity, own, cost):
     share, level, price, _, _, exponential, _ = tables
     inverse = (np.int64(1) << 30) // own[0]
     hop, calm, most = own[1], own[2], own[3]
-    memory = STIFFNESS * len(popularity) * FINE
+    memory = len(popularity) * len(popularity) * FINE // STIFF_PAIRS
     for e in range(len(dst)):
         d = dst[e]
         p = popularity[d] if d < len(popularity) else np.int64(UNIT)

@@ -18,7 +18,7 @@ over the mean.
 1 to 32 (at least one for every 512 links); in between they are frozen, so those tokens do not depend on each
 other.  With ``x_e`` copies sent over ``e``, which leads to ``d``, in ``t`` tokens::
 
-    ratio_e  = p_d + (x_e - t share_e p_d) / (min(t share_e, 4 npus) + 4)
+    ratio_e  = p_d + (x_e - t share_e p_d) / (min(t share_e, npus^2 / 4) + 4)
     excess_e = min(ratio_e level_e / M - 1, 0.1 + 0.3 (1 - c)) + price_e c
     cost_e   = 0.05 + h + exp(10 excess_e)
 

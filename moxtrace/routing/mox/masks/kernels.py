@@ -257,7 +257,7 @@ def grow_masks(graph, masks, tables, rows):
         while stop < len(source) and source[stop] == s:
             stop += 1
         used[:] = 0
-        read_own(tables, s, first, stop, dest_ptr, dest, popularity, own)
+        read_own(tables, first, stop, dest_ptr, dest, popularity, own)
         due = np.int64(0)
         for t in range(first, stop):
             if t - first >= due:
