@@ -46,9 +46,8 @@ ALPHA = 10  # steepness of the cost
 FLOOR = 51  # a link costs this at least: 0.05
 PRIOR_TOKENS = 8  # weight of the uniform prior in a destination's popularity, in tokens
 PRIOR_COPIES = 4  # weight of the popularity in a link's ratio, in copies
-STIFF_PAIRS = (
-    4  # a link's ratio follows the count, not the quotient, from a copy for so many pairs of NPUs on
-)
+# pairs of NPUs for each copy from which on a link's ratio follows the count, not the quotient
+STIFF_PAIRS = 4
 NEAR, FAR = 102, 410  # greatest excess of a link that still counts: 0.1 where the mean binds, else up to 0.4
 TOLL = 4  # what an extra relay must save, and what coverage is worth, in hops
 HALF = 512
