@@ -42,7 +42,7 @@ class Network:
         self.out = [[e for e, (a, _) in enumerate(self.ends) if a == v] for v in range(self.nodes)]
         capacity = (topology.bandwidth_gbps * topology.lanes).tolist()
         self.mean = int(sum(u * c for u, c in zip(self.level, capacity, strict=True)) // sum(capacity))
-        nominal = [UNIT + 2 * price for price in self.price]
+        nominal = [UNIT + tables.stretch * price for price in self.price]
         self.way = [self._ways(d, nominal) for d in range(self.npus)]
 
     def _ways(self, d, cost):

@@ -35,8 +35,9 @@ many copies and few sources, whose errors average less, a copy too many goes on 
    the cheapest link into it, plus its cheapest link to a destination, less ``w = 0.5 + 4 h`` for each
    destination that it leads to, at once or over others.  Where some remain, ``w`` for one more relay, less
    ``w`` for each destination that the best such leads to.
-3. Else approach the nearest destination, where a link is ``1 + 2 price_e`` long, by the link that leads
-   nearer with the least sum of cost and remaining length; this sum also decides between equally near ones.
+3. Else approach the nearest destination, where a link is ``1 + stretch price_e`` long, by the link that
+   leads nearer with the least sum of cost and remaining length; this sum also decides between equally near
+   ones.
 
 At last, relays that serve nobody are dropped.  Ties go to the lowest link or relay.
 """
@@ -73,12 +74,12 @@ def mean_level(topology: Topology, tables: MoxTables) -> np.int64:
 
 
 def length_of(tables: MoxTables) -> NDArray[np.int64]:
-    """What a link adds to the length of a way: a hop and twice its price, shape (links,).
+    """What a link adds to the length of a way: a hop and its price, stretched; shape (links,).
 
-    An exponential of the price, as in the costs, would send all far traffic another way at every step of the
-    training.
+    Not an exponential of the price, as in the costs: it would send all far traffic another way at every step
+    of the training.
     """
-    return kernels.UNIT + 2 * tables.price
+    return kernels.UNIT + tables.stretch * tables.price
 
 
 def kernel_for(topology: Topology, tables: MoxTables) -> Callable[..., Any]:

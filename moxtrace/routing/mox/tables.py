@@ -22,7 +22,7 @@ from moxtrace.topology.graph import Topology
 
 __all__ = ["MoxTables"]
 
-MOST_PRICE = 410  # 0.4: a link's length, 1 + 2 price, stays positive
+MOST_PRICE = 410  # 0.4: a link's length, 1 + 2 price at the least, stays positive
 _FORMAT = "moxtrace-mox-tables-1"
 _ARRAYS = {"share": 2, "level": 1, "price": 1, "ingress": 1, "prior": 1}
 
@@ -52,6 +52,8 @@ class MoxTables:
     top_k, num_experts : int
     parameters : dict
         How they were computed.
+    stretch : int
+        How far prices lengthen ways, 0 to 2: a link is ``1 + stretch price`` long.
 
     Raises
     ------
@@ -70,6 +72,7 @@ class MoxTables:
     top_k: int
     num_experts: int
     parameters: dict[str, Any] = field(default_factory=dict)
+    stretch: int = 0
 
     def __post_init__(self) -> None:
         for name, dimensions in _ARRAYS.items():
@@ -86,6 +89,8 @@ class MoxTables:
             raise RoutingError("mox tables: a share, level, ingress or prior is negative")
         if len(self.price) and np.abs(self.price).max() > MOST_PRICE:
             raise RoutingError(f"mox tables: a price is beyond {MOST_PRICE} either way")
+        if self.stretch not in (0, 1, 2):
+            raise RoutingError(f"mox tables: stretch {self.stretch!r}; expected 0, 1 or 2")
 
     @property
     def num_links(self) -> int:

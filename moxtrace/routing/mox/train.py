@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from moxtrace.demand import Demand
+from moxtrace.routing.kernels import hop_distances
 from moxtrace.routing.mox.kernels import FINE, UNIT
 from moxtrace.routing.mox.tables import MoxTables
 from moxtrace.routing.policies import route
@@ -22,6 +24,8 @@ __all__ = ["compute_tables"]
 _TOKENS = 160_000  # in each replay, of all sources together
 _KEEP = 0.7  # of the earlier shares, in each replay
 _SMALLEST = 1e-4  # least share that stands for a link which a source has not used, copies per token
+_NEAR = 3  # hops within which prices need not lengthen ways: a way has one relay or two
+_STRETCH = 2
 _STEP = 0.1  # greatest excess that counts in one replay
 _LEAST_LEVEL = 0.9  # of a link that is used less: no feedback on what cannot bind
 _STEEPEST = 0.4  # greatest price
@@ -47,6 +51,9 @@ def compute_tables(
         price += eta / (1 + replay / 6) * (L / mean(L) - 1)     at most 0.1 of that, and 0.4 in all
         share  = 0.7 * share + 0.3 * (copies per token of each source)
 
+    Where some NPUs are more than 3 hops apart, all is done twice, with ways measured in hops and with prices
+    in their lengths, and what leaves the busiest link with less is kept.
+
     The first replay has the same share everywhere and no prices.  The result is the mean over the second half
     of the replays: fresh samples and averaging keep the tables from fitting one sample.
 
@@ -64,7 +71,7 @@ def compute_tables(
     seed : int
         Of the draws.
     progress : callable, optional
-        Called as ``progress(replays_done, replays)``.
+        Called as ``progress(replays_done, all_replays)``.
 
     Returns
     -------
@@ -78,55 +85,82 @@ def compute_tables(
     if tokens_per_source is None:
         tokens_per_source = min(max(_TOKENS // topology.num_npus, 100), 2500)
     check_arguments(topology, host, num_experts, top_k, tokens_per_source, replays)
-    npus, links, capacity = topology.num_npus, topology.num_links, topology.capacity_gbps
-    demand = uniform_demand(npus, host, top_k, tokens_per_source, seed)
-    prior = np.bincount(demand.dest, minlength=npus) / demand.num_rows
-    share = np.tile(1.25 * prior.sum() * capacity / capacity.sum(), (npus, 1))
-    price = np.zeros(links)
-    names = (topology_hash(topology), placement_hash(host), top_k, num_experts)
+    hops = hop_distances(topology.in_ptr, topology.in_link, topology.src, topology.num_npus)
+    stretches = (0,) if hops.max() <= _NEAR else (0, _STRETCH)
     parameters = {"policy": "mox", "tokens_per_source": tokens_per_source, "replays": replays, "eta": eta,
                   "seed": seed}  # fmt: skip
-    history: list[float] = []
-    shares, prices = np.zeros_like(share), np.zeros(links)
-    for replay in range(replays):
-        tables = _tables(topology, share, price, prior, tuple(history), names, parameters)
-        demand = uniform_demand(npus, host, top_k, tokens_per_source, seed + 1 + replay)
-        phase = route(topology, demand, "mox", tables, size_bytes=1)
+    names = (topology_hash(topology), placement_hash(host), top_k, num_experts)
+    fits = []
+    for i, stretch in enumerate(stretches):
+        fit = _Fit(topology, stretch, names, parameters)
+        for replay in range(replays):
+            fit.replay(
+                replay, uniform_demand(topology.num_npus, host, top_k, tokens_per_source, seed + replay)
+            )
+            if progress is not None:
+                progress(i * replays + replay + 1, len(stretches) * replays)
+        fits.append(fit)
+    return min(fits, key=lambda fit: fit.busiest).result()
+
+
+class _Fit:
+    """Replays with one stretch, and the mean of their second half."""
+
+    def __init__(
+        self, topology: Topology, stretch: int, names: tuple[str, str, int, int], parameters: dict[str, Any]
+    ) -> None:
+        self._topology, self._stretch, self._names, self._parameters = topology, stretch, names, parameters
+        npus, links = topology.num_npus, topology.num_links
+        self._prior = np.zeros(npus)
+        self._share, self._price = np.zeros((npus, links)), np.zeros(links)
+        self._mean_share, self._mean_price = np.zeros((npus, links)), np.zeros(links)
+        self._history: list[float] = []
+        self.busiest = 0.0
+
+    def replay(self, number: int, demand: Demand) -> None:
+        """Route fresh traffic by the tables as they are, and correct them."""
+        npus, links, capacity = (
+            self._topology.num_npus,
+            self._topology.num_links,
+            self._topology.capacity_gbps,
+        )
+        per_source, replays = demand.num_rows // npus, self._parameters["replays"]
+        if number == 0:
+            self._prior = np.bincount(demand.dest, minlength=npus) / demand.num_rows
+            self._share[:] = 1.25 * self._prior.sum() * capacity / capacity.sum()
+        tables = self._tables(self._share, self._price)
+        phase = route(self._topology, demand, "mox", tables, size_bytes=1)
         sender = np.repeat(demand.source.astype(np.int64), np.diff(phase.tree_ptr))
         sent = np.bincount(sender * links + phase.link, minlength=npus * links).reshape(npus, links)
         load = sent.sum(axis=0) / capacity
         mean = load.mean() or 1.0  # nothing is sent where all experts are at home
-        history.append(float(load.max() / mean))
-        excess = np.clip(load / mean - 1, -_STEP, _STEP)
-        price = np.clip(price + eta / (1 + replay / 6) * excess, -_STEEPEST, _STEEPEST)
-        share = _KEEP * share + (1 - _KEEP) * sent / tokens_per_source
-        if replay >= replays // 2:
-            shares += share / (replays - replays // 2)
-            prices += price / (replays - replays // 2)
-        if progress is not None:
-            progress(replay + 1, replays)
-    return _tables(topology, shares, prices, prior, tuple(history), names, parameters)
+        self._history.append(float(load.max() / mean))
+        step = self._parameters["eta"] / (1 + number / 6) * np.clip(load / mean - 1, -_STEP, _STEP)
+        self._price = np.clip(self._price + step, -_STEEPEST, _STEEPEST)
+        self._share = _KEEP * self._share + (1 - _KEEP) * sent / per_source
+        if number >= replays // 2:
+            kept = replays - replays // 2
+            self._mean_share += self._share / kept
+            self._mean_price += self._price / kept
+            self.busiest += float(load.max()) / kept
+
+    def result(self) -> MoxTables:
+        """The mean of the tables over the second half of the replays."""
+        return self._tables(self._mean_share, self._mean_price)
+
+    def _tables(self, share: NDArray[np.float64], price: NDArray[np.float64]) -> MoxTables:
+        """Round to the units of the tables."""
+        topology = self._topology
+        load = share.sum(axis=0) / topology.capacity_gbps
+        most = load.max() or 1.0
+        into = topology.num_npus / topology.in_capacity_gbps()[: topology.num_npus] / most
+        level = np.maximum(load / most, _LEAST_LEVEL)
+        return MoxTables(
+            _whole(np.maximum(share, _SMALLEST) * FINE), _whole(level * UNIT), _whole(price * UNIT),
+            _whole(into * UNIT), _whole(self._prior * FINE), tuple(self._history), *self._names,
+            self._parameters, self._stretch,
+        )  # fmt: skip
 
 
 def _whole(values: NDArray[np.float64]) -> NDArray[np.int64]:
     return np.rint(values).astype(np.int64)
-
-
-def _tables(
-    topology: Topology,
-    share: NDArray[np.float64],
-    price: NDArray[np.float64],
-    prior: NDArray[np.float64],
-    history: tuple[float, ...],
-    names: tuple[str, str, int, int],
-    parameters: dict[str, Any],
-) -> MoxTables:
-    """Round to the units of the tables."""
-    load = share.sum(axis=0) / topology.capacity_gbps
-    most = load.max() or 1.0
-    into = topology.num_npus / topology.in_capacity_gbps()[: topology.num_npus] / most
-    level = np.maximum(load / most, _LEAST_LEVEL)
-    return MoxTables(
-        _whole(np.maximum(share, _SMALLEST) * FINE), _whole(level * UNIT), _whole(price * UNIT),
-        _whole(into * UNIT), _whole(prior * FINE), history, *names, parameters,
-    )  # fmt: skip
