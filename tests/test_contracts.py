@@ -17,8 +17,8 @@ ROOT = Path(moxtrace.__file__).parent
 # data walks from the first to the last; a room imports only from rooms before it, or from itself
 ROOMS = [
     "errors", "jit", "outputs", "units", "kinds", "rundir", "config", "models", "recordings", "sampling",
-    "placement", "coactivation", "topology", "demand", "transfers", "routing", "bound", "chakra", "lowering",
-    "engine", "baseline", "scenario", "failures", "generate", "simulate", "verify", "plots", "cli",
+    "placement", "coactivation", "topology", "demand", "replicas", "transfers", "routing", "bound", "chakra", "lowering",
+    "engine", "baseline", "scenario", "failures", "generate", "simulate", "verify", "plots", "report", "cli",
     "__main__",
 ]  # fmt: skip
 MODULES = sorted(
