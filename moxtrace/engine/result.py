@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 __all__ = ["BlockResult", "ComputeModel", "LinkUse", "TraceResult"]
+
+
+def _no_times() -> NDArray[np.int64]:
+    return np.empty((0, 2), np.int64)
 
 
 @dataclass(frozen=True)
@@ -98,6 +102,9 @@ class BlockResult:
     links : LinkUse
         Of both phases together.
     events : int
+    dispatch_times, combine_times : array of int64, shape (transfers, 2)
+        Cycle at which each transfer was handed to its link, and at which it entered it; without rows unless
+        they were asked for.
     """
 
     finished: NDArray[np.int64]
@@ -107,6 +114,8 @@ class BlockResult:
     combine_start: NDArray[np.int32]
     links: LinkUse
     events: int
+    dispatch_times: NDArray[np.int64] = field(default_factory=_no_times)
+    combine_times: NDArray[np.int64] = field(default_factory=_no_times)
 
     @property
     def completion(self) -> int:

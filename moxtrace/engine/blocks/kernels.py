@@ -63,6 +63,7 @@ class Progress(NamedTuple):
 
     behind: NDArray[np.int32]  # the next item in the same queue, list or timer
     place: NDArray[np.int32]  # of each transfer, its place in the order of starts
+    times: NDArray[np.int64]  # shape (transfers, 2): when it was handed to its link and entered it; or empty
     inputs: NDArray[np.int32]  # of each transfer and then each row of combine
     origin: NDArray[np.int32]  # rank whose message leaves the switch; one entry where there is none
     pending: NDArray[np.int64]  # transfers of dispatch that a rank's compute waits for
@@ -152,16 +153,20 @@ def _send(b, s, wires, links, heap, clock, item):
     i = item - len(b.d_link)
     link = np.int64(b.d_link[item] if i < 0 else b.c_link[i])
     size = b.d_size if i < 0 else b.c_size
+    if len(s.times):
+        s.times[item, 0] = clock[NOW]
     started = enqueue(wires, links, heap, clock, link, item, size, s.behind)
     if started:
-        _note_start(b, s, item)
+        _note_start(b, s, clock, item)
 
 
 @kernel
-def _note_start(b, s, item):
+def _note_start(b, s, clock, item):
     phase = 0 if item < len(b.d_link) else 1
     s.place[item] = s.started[phase]
     s.started[phase] += 1
+    if len(s.times):
+        s.times[item, 1] = clock[NOW]
 
 
 @kernel
@@ -336,7 +341,7 @@ def run(b, s, wires, links, heap, clock, limit):
             if waiting != NONE:
                 size = b.d_size if waiting < first else b.c_size
                 begin(wires, links, heap, clock, where, item, waiting, size)
-                _note_start(b, s, waiting)
+                _note_start(b, s, clock, waiting)
         elif kind == LATER:
             _computed_late(b, s, wires, links, heap, clock, item)
         else:

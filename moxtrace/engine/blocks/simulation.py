@@ -50,6 +50,7 @@ def simulate_block(
     barrier: str,
     reduce_ns_per_byte: float,
     progress: Callable[[int, int], None] | None = None,
+    times: bool = False,
 ) -> BlockResult:
     """Run dispatch, compute and combine.
 
@@ -74,6 +75,8 @@ def simulate_block(
     reduce_ns_per_byte : float
     progress : callable, optional
         Called now and then with the transfers started and their number.
+    times : bool
+        Keep when each transfer waited and started, 16 bytes for each.
 
     Returns
     -------
@@ -92,6 +95,8 @@ def simulate_block(
     if barrier not in ("phase", "tokens"):
         raise SimulationError(f"barrier {barrier!r}: expected phase or tokens")
     block, state = _prepare(dispatch, combine, compute_ns, network, barrier == "phase", reduce_ns_per_byte)
+    if times:
+        state = state._replace(times=np.empty((len(state.place), 2), np.int64))
     wires, links = wires_of(network, KINDS), new_links(network)
     heap = np.empty((len(state.behind) + 2 * len(links.armed) + network.num_npus + 2, 3), np.int64)
     clock = np.zeros(CLOCK_ENTRIES, np.int64)
@@ -112,6 +117,7 @@ def simulate_block(
     return BlockResult(
         state.finished, state.dispatch_done, state.compute_done, state.place[:first], state.place[first:],
         LinkUse(links.busy, links.size_bytes, links.messages), int(clock[EVENTS]),
+        state.times[:first], state.times[first:],
     )  # fmt: skip
 
 
@@ -214,7 +220,8 @@ def _state(block: Block, inputs: NDArray[np.int32], combine: Phase | None) -> Pr
     through = len(block.c_link) if int(block.dst.max()) >= n else 1
     none = np.full(n, -1, np.int64)
     return Progress(
-        behind, np.full(transfers, -1, np.int32), inputs, np.full(through, -1, np.int32), pending, own,
+        behind, np.full(transfers, -1, np.int32), np.empty((0, 2), np.int64), inputs,
+        np.full(through, -1, np.int32), pending, own,
         np.full((n, 2), -1, np.int32), combines, none, none.copy(), np.zeros(n, np.int64),
         np.zeros(2, np.int64), new_timers(len(block.c_link) + rows + n, n),
     )  # fmt: skip
