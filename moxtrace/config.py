@@ -74,10 +74,11 @@ class TrafficConfig(_Block):
 
 
 class PlacementConfig(_Block):
-    """Which NPU hosts which expert."""
+    """Which NPU hosts which expert; ``redundant`` more replicas go to the experts in greatest demand."""
 
     kind: Literal["random", "contiguous", "file", "coactivation"] = "random"
     path: str | None = None
+    redundant: int = Field(default=0, ge=0, le=1_000_000)
     seed: int = Seed
 
 
@@ -152,6 +153,7 @@ class RoutingConfig(_Block):
     """The policy, and its weights: computed for this topology and placement, or read from a file."""
 
     policy: str = "mox"
+    replicas: Literal["nearest", "static", "tree"] = "tree"
     weights: str | None = None
     replays: int = Field(default=6, gt=0, le=10_000)
     tokens_per_source: int = Field(default=1000, gt=0, le=1_000_000)
@@ -212,69 +214,6 @@ class RunConfig(_Block):
 # ---------------------------------------------------------------------------------------- reading
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML 1.1 as everybody writes it: ``1e9`` is a number too, though the standard wants ``1.0e+9``."""
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"[-+]?[0-9][0-9_]*(?:\.[0-9_]*)?[eE][-+]?[0-9]+$"),
-    list("-+0123456789"),
-)
-
-
-class _Source:
-    """A YAML document with the line of every key."""
-
-    def __init__(self, path: Path, text: str) -> None:
-        self.path = path
-        self.lines: dict[tuple[str | int, ...], int] = {}
-        try:
-            node = yaml.compose(text, Loader=_Loader)
-            self.value = {} if node is None else self._plain(node, ())
-        except RecursionError:
-            raise ConfigError(
-                f"{path}: YAML syntax: an alias that contains itself, or too deep a nesting"
-            ) from None
-        except yaml.MarkedYAMLError as error:
-            mark = error.problem_mark or error.context_mark
-            line = mark.line + 1 if mark else 1
-            raise ConfigError(f"{path}:{line}: YAML syntax: {error.problem or error.context}") from None
-        except yaml.YAMLError as error:
-            raise ConfigError(f"{path}: YAML syntax: {' '.join(str(error).split())}") from None
-        if not isinstance(self.value, dict):
-            raise ConfigError(f"{path}:1: found {self.value!r:.40}; expected blocks such as 'topology:'")
-
-    def _plain(self, node: yaml.Node, at: tuple[str | int, ...]) -> Any:
-        """Plain values of a node, noting lines; a key given twice is an error, as is a custom tag."""
-        self.lines[at] = node.start_mark.line + 1
-        if isinstance(node, yaml.MappingNode):
-            result: dict[Any, Any] = {}
-            for key_node, value_node in node.value:
-                key = _Loader("").construct_object(key_node)
-                line = key_node.start_mark.line + 1
-                if not isinstance(key, str):
-                    raise ConfigError(f"{self.path}:{line}: key {key!r}; expected a name")
-                if key in result:
-                    raise ConfigError(
-                        f"{self.path}:{line}: key {'.'.join(map(str, (*at, key)))} stands twice"
-                    )
-                result[key] = self._plain(value_node, (*at, key))
-                self.lines[(*at, key)] = line
-            return result
-        if isinstance(node, yaml.SequenceNode):
-            return [self._plain(item, (*at, i)) for i, item in enumerate(node.value)]
-        return _Loader("").construct_object(node)
-
-    def where(self, at: Sequence[str | int]) -> str:
-        """``file:line`` of a key, or of the nearest block around it."""
-        for end in range(len(at), -1, -1):
-            line = self.lines.get(tuple(at[:end]))
-            if line is not None and end:
-                return f"{self.path}:{line}"
-        return str(self.path)
-
-
 def _override(value: dict[str, Any], setting: str) -> tuple[str, ...]:
     """Apply one ``key.path=value`` in place; the value is read as YAML."""
     name, equals, text = setting.partition("=")
@@ -301,47 +240,6 @@ def _override(value: dict[str, Any], setting: str) -> tuple[str, ...]:
         inner = below
     inner[keys[-1]] = new
     return keys
-
-
-def _known_keys(loc: Sequence[str | int]) -> list[str]:
-    """Keys of the block that ``loc`` lies in."""
-    block: Any = RunConfig
-    for key in loc:
-        field = block.model_fields.get(key)
-        if field is None:
-            return []
-        block = field.annotation
-        if not (isinstance(block, type) and issubclass(block, BaseModel)):
-            return []
-    return list(block.model_fields)
-
-
-def _explain(error: Mapping[str, Any]) -> str:
-    """One pydantic error in our words, without its key."""
-    loc, kind, context = error["loc"], error["type"], error.get("ctx", {})
-    found = error.get("input")
-    shown = repr(found) if len(repr(found)) <= 60 else repr(found)[:57] + "..."
-    if kind == "extra_forbidden":
-        known = _known_keys(loc[:-1])
-        near = difflib.get_close_matches(str(loc[-1]), known, 1, cutoff=0.5)
-        hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known)}"
-        return f"unknown key; {hint}"
-    if kind == "literal_error":
-        near = difflib.get_close_matches(str(found), re.findall("'(.*?)'", context["expected"]), 1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        return f"found {shown}; expected {context['expected']}{hint}"
-    bounds = {"greater_than": ">", "greater_than_equal": ">=", "less_than": "<", "less_than_equal": "<="}
-    if kind in bounds:
-        limit = next(iter(context.values()))
-        return f"found {shown}; expected a value {bounds[kind]} {limit}"
-    if kind == "finite_number":
-        return f"found {shown}; expected a finite number"
-    types = {"int_type": "a whole number", "float_type": "a number", "string_type": "text",
-             "bool_type": "true or false", "list_type": "a list", "model_type": "a block of keys",
-             "int_from_float": "a whole number"}  # fmt: skip
-    if kind in types:
-        return f"found {shown}; expected {types[kind]}"
-    return f"found {shown}; {error['msg'][:1].lower()}{error['msg'][1:]}"
 
 
 def _validate(value: Mapping[str, Any], source: _Source, overridden: set[tuple[str, ...]]) -> RunConfig:

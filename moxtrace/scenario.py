@@ -19,16 +19,18 @@ from numpy.typing import NDArray
 from moxtrace import models, placement, recordings, routing, sampling, topology
 from moxtrace.coactivation import CoactivationGain, place_by_coactivation
 from moxtrace.config import PATH_KEYS, RunConfig, message_bytes
-from moxtrace.demand import Demand, demand_of
+from moxtrace.demand import Demand
 from moxtrace.errors import ConfigError, RoutingError
 from moxtrace.lowering import Block
 from moxtrace.models import ModelShape
 from moxtrace.recordings import LayerCounts
+from moxtrace.replicas import Hosts, Replicas, demand_on
 from moxtrace.routing.mox.tables import MoxTables
 from moxtrace.routing.mox.train import compute_tables
 from moxtrace.routing.weights import Weights, compute_weights
 from moxtrace.rundir import sha256_of
 from moxtrace.topology import Topology
+from moxtrace.topology.metrics import hops
 from moxtrace.transfers import Phase, combine_of
 
 __all__ = [
@@ -56,8 +58,8 @@ class Scenario:
     model : ModelShape
     topology : Topology
         The network; under the policy ``switch`` the ideal switch of the configured one.
-    host : array of int32, shape (experts,)
-        NPU of each expert.
+    host : array of int32, shape (experts,), or Replicas
+        NPU of each expert, or its replicas and the rule that chooses among them.
     demand : Demand
     compute_ns : array of int64, shape (npus,)
         Expert compute time of each NPU.
@@ -74,7 +76,7 @@ class Scenario:
     config: RunConfig
     model: ModelShape
     topology: Topology
-    host: NDArray[np.int32]
+    host: Hosts
     demand: Demand
     compute_ns: NDArray[np.int64]
     stands_on: str
@@ -170,18 +172,36 @@ def expert_compute_ns(
     return np.rint(flops / (peak_tflops * 1e3 * efficiency)).astype(np.int64)
 
 
-def _network_of(config: RunConfig) -> Topology:
+def _carrier_of(config: RunConfig, network: Topology) -> Topology:
     """The configured network, or its ideal switch under that policy."""
-    network = topology_of(config)
     if config.routing.policy == "switch" and not network.has_switch:
         return topology.ideal_switch_of(network)
     return network
 
 
 def _host_of(
+    config: RunConfig, layer: LayerCounts, network: Topology
+) -> tuple[Hosts, CoactivationGain | None]:
+    """NPUs of each expert, and what placing by co-activation won.
+
+    Replicas are chosen by distances on the configured network, also for its ideal switch: all policies then
+    serve the same demand.
+    """
+    n, block, traffic = network.num_npus, config.placement, config.traffic
+    host, gain = _placed(config, layer, n)
+    if block.redundant:
+        uniform = traffic.sampling == "uniform"
+        weight = np.ones(layer.num_experts) if uniform else layer.counts.astype(np.float64)
+        host = placement.add_replicas(host, block.redundant, weight, n)
+    if host.ndim == 1:
+        return host, gain
+    return Replicas(host, hops(network)[:n, :n], config.routing.replicas), gain
+
+
+def _placed(
     config: RunConfig, layer: LayerCounts, num_npus: int
 ) -> tuple[NDArray[np.int32], CoactivationGain | None]:
-    """NPU of each expert, and what placing by co-activation won."""
+    """Placement before replicas are added."""
     block, experts = config.placement, layer.num_experts
     if block.kind != "coactivation":
         return placement.place(block.kind, experts, num_npus, block.seed, block.path), None
@@ -205,34 +225,37 @@ def prepare(config: RunConfig) -> Scenario:
     """
     model = model_of(config)
     layer, stands_on, warnings = _layer_of(config, model)
-    network = _network_of(config)
+    network = topology_of(config)
     n, traffic, compute = network.num_npus, config.traffic, config.compute
     _refuse_too_large(n, traffic.tokens_per_npu, model.top_k)
-    host, gain = _host_of(config, layer, n)
+    host, gain = _host_of(config, layer, network)
     source, topk_ids = sampling.sample_tokens(
         layer, mode=traffic.sampling, top_k=model.top_k, tokens_per_npu=traffic.tokens_per_npu, num_npus=n,
         seed=traffic.seed, clip=traffic.clip,
     )  # fmt: skip
-    demand = demand_of(source, topk_ids, host, n)
+    demand = demand_on(source, topk_ids, host, n)
     compute_ns = expert_compute_ns(demand.pairs, model, compute.peak_tflops, compute.efficiency)
     named = {block: getattr(getattr(config, block), key) for block, key in PATH_KEYS}
     inputs = {block: sha256_of(Path(path)) for block, path in named.items() if path is not None}
-    return Scenario(config, model, network, host, demand, compute_ns, stands_on, warnings, inputs, gain)
+    return Scenario(
+        config, model, _carrier_of(config, network), host, demand, compute_ns, stands_on, warnings, inputs,
+        gain,
+    )  # fmt: skip
 
 
 def compute_weights_of(config: RunConfig, progress: Progress | None = None) -> Weights | MoxTables:
     """Weights for a configuration's topology, placement and top-K; its traffic is not looked at."""
     model = model_of(config)
-    network = _network_of(config)
-    host, _ = _host_of(config, _layer_of(config, model).counts, network.num_npus)
-    return _computed(config, model, network, host, progress)
+    network = topology_of(config)
+    host, _ = _host_of(config, _layer_of(config, model).counts, network)
+    return _computed(config, model, _carrier_of(config, network), host, progress)
 
 
 def _computed(
     config: RunConfig,
     model: ModelShape,
     network: Topology,
-    host: NDArray[np.int32],
+    host: Hosts,
     progress: Progress | None = None,
 ) -> Weights | MoxTables:
     block = config.routing

@@ -131,7 +131,7 @@ def test_arguments_must_fit():
     topology = expander(8, 3)
     for change, message in (
         ({"policy": "tree"}, "policy 'tree' takes none; expected mox-paper"),
-        ({"num_experts": 15}, r"placement of shape \(16,\) for 15 experts"),
+        ({"num_experts": 15}, r"a placement of 16 experts for 15 experts"),
         ({"top_k": 17}, "top-17 of 16 experts; expected 1 to 16"),
         ({"top_k": 0}, "top-0 of 16 experts"),
         ({"host": HOST + 1}, "placement names NPU 8; topology test has NPUs 0 to 7"),

@@ -10,10 +10,10 @@ import hashlib
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from moxtrace.demand import Demand, demand_of
+from moxtrace.demand import Demand
 from moxtrace.errors import RoutingError
+from moxtrace.replicas import Hosts, Replicas, demand_on, hosts_as_rows
 from moxtrace.routing.kernels import draw_distinct
 from moxtrace.topology.graph import Topology
 
@@ -28,12 +28,16 @@ def topology_hash(topology: Topology) -> str:
     return digest.hexdigest()
 
 
-def placement_hash(host: NDArray[np.integer[Any]]) -> str:
-    """SHA-256 of an expert-to-NPU map."""
+def placement_hash(host: Hosts) -> str:
+    """SHA-256 of an expert-to-NPU map; with replicas, of all their NPUs and of the rule that chooses."""
+    if isinstance(host, Replicas):
+        digest = hashlib.sha256(f"{host.rule} {host.hosts.shape}\n".encode())
+        digest.update(np.ascontiguousarray(host.hosts, dtype="<i4").tobytes())
+        return digest.hexdigest()
     return hashlib.sha256(np.ascontiguousarray(host, dtype="<i4").tobytes()).hexdigest()
 
 
-def refuse_elsewhere(made: Any, topology: Topology, host: NDArray[np.integer[Any]], top_k: int) -> None:
+def refuse_elsewhere(made: Any, topology: Topology, host: Hosts, top_k: int) -> None:
     """Raise a :class:`RoutingError` where weights or tables were made for something else."""
     wrong = []
     if made.topology != topology_hash(topology):
@@ -50,20 +54,22 @@ def refuse_elsewhere(made: Any, topology: Topology, host: NDArray[np.integer[Any
 
 def check_arguments(
     topology: Topology,
-    host: NDArray[np.integer[Any]],
+    host: Hosts,
     num_experts: int,
     top_k: int,
     tokens_per_source: int,
     replays: int,
 ) -> None:
     """Refuse arguments that contradict each other."""
-    if host.shape != (num_experts,):
-        raise RoutingError(f"weights: placement of shape {host.shape} for {num_experts} experts")
+    if len(host) != num_experts:
+        raise RoutingError(f"weights: a placement of {len(host)} experts for {num_experts} experts")
     if not 1 <= top_k <= num_experts:
         raise RoutingError(f"weights: top-{top_k} of {num_experts} experts; expected 1 to {num_experts}")
-    if host.min() < 0 or host.max() >= topology.num_npus:
+    hosts = hosts_as_rows(host)
+    first, last = hosts[:, 0].min(), hosts.max()
+    if first < 0 or last >= topology.num_npus:
         raise RoutingError(
-            f"weights: placement names NPU {host.min() if host.min() < 0 else host.max()}; "
+            f"weights: placement names NPU {first if first < 0 else last}; "
             f"topology {topology.kind} has NPUs 0 to {topology.num_npus - 1}"
         )
     if tokens_per_source < 1 or replays < 1:
@@ -72,10 +78,8 @@ def check_arguments(
         )
 
 
-def uniform_demand(
-    num_npus: int, host: NDArray[np.integer[Any]], top_k: int, tokens_per_source: int, seed: int
-) -> Demand:
+def uniform_demand(num_npus: int, host: Hosts, top_k: int, tokens_per_source: int, seed: int) -> Demand:
     """Tokens whose experts are distinct and uniformly drawn; ``tokens_per_source`` at each NPU."""
     source = np.repeat(np.arange(num_npus, dtype=np.int32), tokens_per_source)
     uniform = np.random.default_rng(seed).random((len(source), top_k))
-    return demand_of(source, draw_distinct(uniform, len(host)), host.astype(np.int32), num_npus)
+    return demand_on(source, draw_distinct(uniform, len(host)), host, num_npus)

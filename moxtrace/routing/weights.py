@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from moxtrace.errors import RoutingError
 from moxtrace.outputs import written_aside
+from moxtrace.replicas import Hosts
 from moxtrace.routing.loads import link_load
 from moxtrace.routing.policies import WEIGHTED_POLICIES, route
 from moxtrace.routing.prior import (
@@ -84,7 +85,7 @@ class Weights:
         """What one source holds, in 4-byte numbers: ``own`` counters, and weights ``common`` to all."""
         return {"own": 4 * self.num_links, "common": 4 * self.num_links}
 
-    def check(self, topology: Topology, host: NDArray[np.integer[Any]], top_k: int) -> None:
+    def check(self, topology: Topology, host: Hosts, top_k: int) -> None:
         """Refuse to serve what the weights were not made for.
 
         Raises
@@ -133,7 +134,7 @@ class Weights:
 
 def compute_weights(
     topology: Topology,
-    host: NDArray[np.integer[Any]],
+    host: Hosts,
     num_experts: int,
     top_k: int,
     *,

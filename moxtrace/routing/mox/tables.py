@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from moxtrace.errors import RoutingError
 from moxtrace.outputs import written_aside
+from moxtrace.replicas import Hosts
 from moxtrace.routing.prior import refuse_elsewhere
 from moxtrace.topology.graph import Topology
 
@@ -115,7 +116,7 @@ class MoxTables:
         """The replays that the tables average."""
         return tuple(range(len(self.history) // 2, len(self.history)))
 
-    def check(self, topology: Topology, host: NDArray[np.integer[Any]], top_k: int) -> None:
+    def check(self, topology: Topology, host: Hosts, top_k: int) -> None:
         """Refuse to serve what the tables were not made for.
 
         Raises

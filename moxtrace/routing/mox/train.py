@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moxtrace.demand import Demand
+from moxtrace.replicas import Hosts
 from moxtrace.routing.kernels import hop_distances
 from moxtrace.routing.mox.kernels import FINE, UNIT
 from moxtrace.routing.mox.tables import MoxTables
@@ -33,7 +34,7 @@ _STEEPEST = 0.4  # greatest price
 
 def compute_tables(
     topology: Topology,
-    host: NDArray[np.integer[Any]],
+    host: Hosts,
     num_experts: int,
     top_k: int,
     *,
