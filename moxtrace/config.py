@@ -6,17 +6,17 @@ names the file, the line and the key.
 
 from __future__ import annotations
 
-import difflib
 import math
 import os
-import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from moxtrace.documents import Document, explain, parse_value, read_document
 from moxtrace.errors import ConfigError
 from moxtrace.kinds import COMMON, KINDS, misfit, near
 
@@ -28,11 +28,14 @@ __all__ = [
     "RecordingConfig",
     "RoutingConfig",
     "RunConfig",
+    "Setting",
     "TopologyConfig",
     "TraceConfig",
     "TrafficConfig",
     "dump",
     "load",
+    "resolve",
+    "setting_of",
 ]
 
 Dtype = Literal["bf16", "fp16", "fp32", "fp8"]
@@ -213,36 +216,90 @@ class RunConfig(_Block):
 
 # ---------------------------------------------------------------------------------------- reading
 
+PATH_KEYS = (("recording", "path"), ("placement", "path"), ("topology", "path"), ("routing", "weights"))
 
-def _override(value: dict[str, Any], setting: str) -> tuple[str, ...]:
-    """Apply one ``key.path=value`` in place; the value is read as YAML."""
-    name, equals, text = setting.partition("=")
+
+@dataclass(frozen=True)
+class Setting:
+    """A value that wins over the file's.
+
+    Parameters
+    ----------
+    keys : tuple of str
+        Path of the key.
+    value : object
+        Plain YAML.
+    origin : str
+        Who says so, for messages: ``--set``, or a file and line.
+    folder : path
+        What paths in the value are relative to.
+    """
+
+    keys: tuple[str, ...]
+    value: Any
+    origin: str
+    folder: Path
+
+
+def setting_of(text: str) -> Setting:
+    """Read ``key.path=value``, as ``--set`` gives it; paths in the value are relative to the working directory.
+
+    Raises
+    ------
+    ConfigError
+        When there is no key or the value is no YAML.
+    """
+    name, equals, value = text.partition("=")
     keys = tuple(name.strip().split("."))
     if not equals or not all(keys):
-        raise ConfigError(f"--set {setting!r}: expected key.path=value, for example topology.npus=32")
+        raise ConfigError(f"--set {text!r}: expected key.path=value, for example topology.npus=32")
     try:
-        new = yaml.load(text, Loader=_Loader)  # a safe loader
+        return Setting(keys, parse_value(value), "--set", Path.cwd())
     except yaml.YAMLError as error:
-        raise ConfigError(
-            f"--set {setting!r}: the value is no YAML: {' '.join(str(error).split())}"
-        ) from None
-    inner: Any = value
-    for key, shorthand in zip(
-        keys[:-1], ("preset" if keys[0] == "model" else "path",) * len(keys), strict=False
-    ):
-        below = inner.setdefault(key, {})
+        raise ConfigError(f"--set {text!r}: the value is no YAML: {' '.join(str(error).split())}") from None
+
+
+def _apply(value: dict[str, Any], setting: Setting) -> dict[str, Any]:
+    """The plain configuration with a setting in it; blocks are copied before they change."""
+    inner = value = dict(value)
+    keys = setting.keys
+    shorthand = "preset" if keys[0] == "model" else "path"
+    for key in keys[:-1]:
+        below = inner.get(key)
         if isinstance(below, str):  # model: deepseek-v3 becomes a block when one of its keys is set
-            below = inner[key] = {shorthand: below}
-        if below is None:
-            below = inner[key] = {}
-        if not isinstance(below, dict):
-            raise ConfigError(f"--set {setting!r}: {key} holds {below!r}, not a block")
-        inner = below
-    inner[keys[-1]] = new
-    return keys
+            below = {shorthand: below}
+        if below is not None and not isinstance(below, dict):
+            what = f"--set {'.'.join(keys)}" if setting.origin == "--set" else setting.origin
+            raise ConfigError(f"{what}: {key} holds {below!r}, not a block")
+        inner[key] = dict(below or {})
+        inner = inner[key]
+    inner[keys[-1]] = setting.value
+    return value
 
 
-def _validate(value: Mapping[str, Any], source: _Source, overridden: set[tuple[str, ...]]) -> RunConfig:
+class _Origins:
+    """Where each key was said, and what paths in it are relative to."""
+
+    def __init__(self, source: Document, settings: Sequence[Setting]) -> None:
+        self._source, self._settings = source, {setting.keys: setting for setting in settings}
+
+    def _setting(self, loc: Sequence[str | int]) -> Setting | None:
+        for end in range(len(loc), 0, -1):
+            setting = self._settings.get(tuple(map(str, loc[:end])))
+            if setting is not None:
+                return setting
+        return None
+
+    def where(self, loc: Sequence[str | int]) -> str:
+        setting = self._setting(loc)
+        return self._source.where(loc) if setting is None else setting.origin
+
+    def folder(self, loc: Sequence[str]) -> Path:
+        setting = self._setting(loc)
+        return self._source.path.resolve().parent if setting is None else setting.folder
+
+
+def _validate(value: Mapping[str, Any], origins: _Origins) -> RunConfig:
     # ``topology:`` with nothing below means the defaults of that block
     value = {k: ({} if v is None and k in RunConfig.model_fields else v) for k, v in value.items()}
     try:
@@ -257,12 +314,9 @@ def _validate(value: Mapping[str, Any], source: _Source, overridden: set[tuple[s
             first.update(loc=known[:2], type="value", msg="expected a layer number, 'random' or 'all'")
         loc = tuple(part for part in first["loc"] if part not in ("int", "str"))
         more = len(errors) - len(same)
-        origin = "--set" if loc in overridden else source.where(loc)
         tail = f" (and {more} more)" if more > 0 else ""
-        raise ConfigError(f"{origin}: {'.'.join(map(str, loc))}: {_explain(first)}{tail}") from None
-
-
-PATH_KEYS = (("recording", "path"), ("placement", "path"), ("topology", "path"), ("routing", "weights"))
+        why = explain(first, RunConfig)
+        raise ConfigError(f"{origins.where(loc)}: {'.'.join(map(str, loc))}: {why}{tail}") from None
 
 
 def load(path: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
@@ -287,38 +341,53 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
         When the file cannot be read or parsed, a key is unknown, a value is of the wrong type or out of its
         range, or a file that it names does not exist.
     """
-    path = Path(path)
-    try:
-        source = _Source(path, path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot read the configuration: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path}: not a text file; expected YAML in UTF-8") from None
+    return resolve(read_document(Path(path)), [setting_of(text) for text in overrides])
+
+
+def resolve(source: Document, settings: Sequence[Setting] = ()) -> RunConfig:
+    """Check a configuration that was read, with some keys set.
+
+    Parameters
+    ----------
+    source : Document
+        Paths in it are relative to its folder.
+    settings : sequence of Setting
+        Win over the document; the last of equals over the others.
+
+    Returns
+    -------
+    RunConfig
+        With every path made absolute.
+
+    Raises
+    ------
+    ConfigError
+        As :func:`load` does.
+    """
     value = source.value
-    overridden = {_override(value, setting) for setting in overrides}
-    config = _validate(value, source, overridden)
+    for setting in settings:
+        value = _apply(value, setting)
+    origins = _Origins(source, settings)
+    config = _validate(value, origins)
     updates: dict[str, Any] = {}
     for block, key in PATH_KEYS:
         named = getattr(getattr(config, block), key)
         if named is None:
             continue
-        folder = Path.cwd() if (block, key) in overridden or (block,) in overridden else path.resolve().parent
-        target = Path(os.path.normpath(folder / Path(named).expanduser()))
+        target = Path(os.path.normpath(origins.folder((block, key)) / Path(named).expanduser()))
         if not target.exists():
-            origin = "--set" if (block, key) in overridden else source.where((block, key))
-            raise ConfigError(f"{origin}: {block}.{key}: no file {target}")
+            raise ConfigError(f"{origins.where((block, key))}: {block}.{key}: no file {target}")
         updates[block] = getattr(config, block).model_copy(update={key: str(target)})
     config = config.model_copy(update=updates)
-    _check_together(config, source, overridden)
+    _check_together(config, origins)
     return config
 
 
-def _check_together(config: RunConfig, source: _Source, overridden: set[tuple[str, ...]]) -> None:
+def _check_together(config: RunConfig, origins: _Origins) -> None:
     """Keys that only make sense together."""
 
     def refuse(loc: tuple[str, str], message: str) -> None:
-        origin = "--set" if loc in overridden else source.where(loc)
-        raise ConfigError(f"{origin}: {'.'.join(loc)}: {message}")
+        raise ConfigError(f"{origins.where(loc)}: {'.'.join(loc)}: {message}")
 
     topology, traffic = config.topology, config.traffic
     if config.recording.path is None and traffic.sampling != "uniform":
