@@ -16,10 +16,10 @@ from moxtrace.cli import COMMANDS
 ROOT = Path(moxtrace.__file__).parent
 # data walks from the first to the last; a room imports only from rooms before it, or from itself
 ROOMS = [
-    "errors", "jit", "outputs", "shelf", "units", "documents", "kinds", "rundir", "config", "models",
-    "recordings", "sampling", "placement", "coactivation", "topology", "demand", "replicas", "transfers",
-    "routing", "bound", "chakra", "lowering", "engine", "baseline", "scenario", "failures", "generate",
-    "simulate", "verify", "sweep", "plots", "report", "cli", "__main__",
+    "errors", "jit", "outputs", "machine", "shelf", "units", "documents", "kinds", "rundir", "config",
+    "models", "recordings", "sampling", "placement", "coactivation", "topology", "demand", "replicas",
+    "transfers", "routing", "bound", "chakra", "lowering", "verify", "engine", "baseline", "scenario",
+    "failures", "generate", "simulate", "timeline", "doctor", "sweep", "plots", "report", "cli", "__main__",
 ]  # fmt: skip
 MODULES = sorted(
     m.name for m in pkgutil.walk_packages([str(ROOT)], "moxtrace.") if m.name != "moxtrace.__main__"
