@@ -242,7 +242,7 @@ class Setting:
 
 
 def setting_of(text: str) -> Setting:
-    """Read ``key.path=value``, as ``--set`` gives it; paths in the value are relative to the working directory.
+    """Read ``key.path=value``, as ``--set`` gives it; paths in it are relative to the working directory.
 
     Raises
     ------

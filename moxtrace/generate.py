@@ -29,6 +29,7 @@ from moxtrace.lowering import Block, token_order, traces_of
 from moxtrace.routing import loads
 from moxtrace.rundir import new_directory, write_json, write_manifest
 from moxtrace.scenario import Scenario, block_of, prepare
+from moxtrace.shelf import EMPTY, Shelf
 from moxtrace.units import cycles_per_ns
 
 __all__ = ["generate", "window_of"]
@@ -129,7 +130,12 @@ def summarise(scenario: Scenario, block: Block) -> dict[str, Any]:
 
 
 def generate(
-    run_config: RunConfig, target: Path, *, force: bool = False, progress: Progress | None = None
+    run_config: RunConfig,
+    target: Path,
+    *,
+    force: bool = False,
+    progress: Progress | None = None,
+    shelf: Shelf = EMPTY,
 ) -> dict[str, Any]:
     """Make a run directory.
 
@@ -141,6 +147,8 @@ def generate(
         Replace an earlier run directory.
     progress : callable, optional
         Called with (step, done, total).
+    shelf : Shelf
+        Where network, weights and routes are kept for other runs.
 
     Returns
     -------
@@ -156,7 +164,7 @@ def generate(
     tell = progress or (lambda step, done, total: None)
     with new_directory(target, force=force) as folder:
         tell("tokens and topology", 0, 1)
-        scenario = prepare(run_config)
+        scenario = prepare(run_config, shelf)
         block = block_of(scenario, lambda done, total: tell("routes", done, total))
         summary = summarise(scenario, block)
         tell("start order", 0, 1)

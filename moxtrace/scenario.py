@@ -27,8 +27,10 @@ from moxtrace.recordings import LayerCounts
 from moxtrace.replicas import Hosts, Replicas, demand_on
 from moxtrace.routing.mox.tables import MoxTables
 from moxtrace.routing.mox.train import compute_tables
+from moxtrace.routing.prior import placement_hash, topology_hash
 from moxtrace.routing.weights import Weights, compute_weights
 from moxtrace.rundir import sha256_of
+from moxtrace.shelf import EMPTY, Shelf
 from moxtrace.topology import Topology
 from moxtrace.topology.metrics import hops
 from moxtrace.transfers import Phase, combine_of
@@ -71,6 +73,8 @@ class Scenario:
         Block of the configuration and SHA-256 of every file that it names.
     placement_gain : CoactivationGain, optional
         What placing experts by co-activation won; None under other placements.
+    shelf : Shelf
+        Where weights and routes are kept that other runs may need too.
     """
 
     config: RunConfig
@@ -83,6 +87,7 @@ class Scenario:
     warnings: tuple[str, ...]
     inputs: dict[str, str]
     placement_gain: CoactivationGain | None = None
+    shelf: Shelf = EMPTY
 
     @property
     def sends_copies(self) -> bool:
@@ -108,14 +113,19 @@ def model_of(config: RunConfig) -> ModelShape:
     return models.load(config.model.preset).with_shapes(**shapes)
 
 
-def topology_of(config: RunConfig) -> Topology:
+def topology_of(config: RunConfig, shelf: Shelf = EMPTY) -> Topology:
     """The configured network without what failed, before a policy replaces it by a switch."""
     block = config.topology
-    built = topology.build(
-        block.kind, block.npus, degree=block.degree, link_gbps=block.link_gbps, latency_ns=block.latency_ns,
-        lanes=block.lanes, seed=block.seed, **block.own,
-    )  # fmt: skip
-    return topology.without(built, topology.Failed(**block.failed.model_dump()))
+
+    def build() -> Topology:
+        built = topology.build(
+            block.kind, block.npus, degree=block.degree, link_gbps=block.link_gbps,
+            latency_ns=block.latency_ns, lanes=block.lanes, seed=block.seed, **block.own,
+        )  # fmt: skip
+        return topology.without(built, topology.Failed(**block.failed.model_dump()))
+
+    file = sha256_of(Path(block.path)) if block.path is not None else None
+    return shelf.take("topology", (block.model_dump(exclude={"path"}), file), build)
 
 
 class _Layer(NamedTuple):
@@ -215,8 +225,14 @@ def _placed(
     return host, gain
 
 
-def prepare(config: RunConfig) -> Scenario:
+def prepare(config: RunConfig, shelf: Shelf = EMPTY) -> Scenario:
     """Carry out a configuration up to its demand.
+
+    Parameters
+    ----------
+    config : RunConfig
+    shelf : Shelf
+        Where the network, and later weights and routes, are kept for other runs.
 
     Raises
     ------
@@ -225,7 +241,7 @@ def prepare(config: RunConfig) -> Scenario:
     """
     model = model_of(config)
     layer, stands_on, warnings = _layer_of(config, model)
-    network = topology_of(config)
+    network = topology_of(config, shelf)
     n, traffic, compute = network.num_npus, config.traffic, config.compute
     _refuse_too_large(n, traffic.tokens_per_npu, model.top_k)
     host, gain = _host_of(config, layer, network)
@@ -239,7 +255,7 @@ def prepare(config: RunConfig) -> Scenario:
     inputs = {block: sha256_of(Path(path)) for block, path in named.items() if path is not None}
     return Scenario(
         config, model, _carrier_of(config, network), host, demand, compute_ns, stands_on, warnings, inputs,
-        gain,
+        gain, shelf,
     )  # fmt: skip
 
 
@@ -282,8 +298,28 @@ def weights_on(scenario: Scenario, network: Topology) -> NDArray[np.float64] | M
         made = (MoxTables if block.policy in routing.TABLE_POLICIES else Weights).load(block.weights)
         made.check(network, scenario.host, scenario.model.top_k)
     else:
-        made = _computed(scenario.config, scenario.model, network, scenario.host)
+        made = scenario.shelf.take(
+            "weights",
+            (
+                topology_hash(network), placement_hash(scenario.host), scenario.model.num_experts,
+                scenario.model.top_k, block.model_dump(exclude={"weights"}),
+            ),
+            lambda: _computed(scenario.config, scenario.model, network, scenario.host),
+        )  # fmt: skip
     return made if isinstance(made, MoxTables) else made.weight
+
+
+def _routed(scenario: Scenario, on: Topology, size_bytes: int, progress: Progress | None) -> Phase:
+    """Route the scenario's demand on a network by its policy, or take the routes that are kept."""
+    policy, seed, demand = scenario.config.routing.policy, scenario.config.routing.seed, scenario.demand
+    weights = weights_on(scenario, on)
+    known = weights.arrays if isinstance(weights, MoxTables) else weights
+    links, parents, ends, delivers = scenario.shelf.take(
+        "routes",
+        (policy, seed, topology_hash(on), demand.source, demand.dest_ptr, demand.dest, known),
+        lambda: routing.route(on, demand, policy, weights, size_bytes, seed, progress).forest,
+    )
+    return Phase("dispatch", on, links, parents, ends, delivers, size_bytes)
 
 
 def dispatch_on(
@@ -315,7 +351,7 @@ def block_of(scenario: Scenario, progress: Progress | None = None) -> Block:
         For an unknown policy, or one that cannot run on this topology.
     """
     config, network = scenario.config, scenario.topology
-    policy, seed = config.routing.policy, config.routing.seed
+    policy = config.routing.policy
     if config.routing.weights is not None and policy not in (
         *routing.WEIGHTED_POLICIES,
         *routing.TABLE_POLICIES,
@@ -327,11 +363,9 @@ def block_of(scenario: Scenario, progress: Progress | None = None) -> Block:
             "use the policy 'switch'"
         )
 
-    def route(on: Topology, size_bytes: int):  # type: ignore[no-untyped-def]
-        weights = weights_on(scenario, on)
-        return routing.route(on, scenario.demand, policy, weights, size_bytes, seed, progress)
-
-    dispatch = route(network, scenario.dispatch_bytes)
-    back = dispatch if network.is_symmetric else route(network.reversed(), scenario.combine_bytes)
+    dispatch = _routed(scenario, network, scenario.dispatch_bytes, progress)
+    back = dispatch
+    if not network.is_symmetric:
+        back = _routed(scenario, network.reversed(), scenario.combine_bytes, progress)
     combine = combine_of(back, network, scenario.combine_bytes)
     return Block(dispatch, combine, scenario.compute_ns, config.compute.reduce_ns_per_byte)

@@ -29,13 +29,14 @@ from moxtrace.engine.network import Network
 from moxtrace.engine.result import ComputeModel, LinkUse, TraceResult
 from moxtrace.engine.traces import simulate
 from moxtrace.errors import SimulationError, TraceError
+from moxtrace.lowering import Block
 from moxtrace.routing import loads
 from moxtrace.rundir import Run
-from moxtrace.scenario import block_of, prepare
+from moxtrace.scenario import Scenario, block_of, prepare
 from moxtrace.topology import Topology
 from moxtrace.units import cycles_per_ns
 
-__all__ = ["Simulation", "simulate_config", "simulate_run"]
+__all__ = ["Simulation", "simulate_block_of", "simulate_config", "simulate_run"]
 
 Progress = Callable[[str, int, int], None]
 
@@ -205,6 +206,22 @@ def _utilisation(network: Network, links: LinkUse, completion: int) -> dict[str,
     return {"busiest_utilisation": float(share.max()), "mean_utilisation": float(share.mean())}
 
 
+def _switch_ns_of(scenario: Scenario, sizes: tuple[int, int]) -> float:
+    """Completion of the demand on the ideal switch, or what is kept of it: no policy changes it."""
+    demand, options = scenario.demand, scenario.config.trace
+    on = scenario.topology
+    switch = on if on.has_switch else topology.ideal_switch_of(on)
+    links = (switch.src, switch.dst, switch.bandwidth_gbps, switch.latency_ns, switch.lanes)
+    rows = (demand.source, demand.dest_ptr, demand.dest)
+    return scenario.shelf.take(
+        "switch",
+        (links, rows, scenario.compute_ns, sizes, options.time_scale, options.barrier),
+        lambda: switch_completion_ns(
+            demand, switch, scenario.compute_ns, sizes, options.time_scale, options.barrier
+        ),
+    )
+
+
 def simulate_config(config: RunConfig, progress: Progress | None = None) -> Simulation:
     """Simulate a configuration transfer by transfer: no traces are made, so it may be large.
 
@@ -229,15 +246,29 @@ def simulate_config(config: RunConfig, progress: Progress | None = None) -> Simu
     tell = progress or (lambda step, done, total: None)
     tell("tokens and topology", 0, 1)
     scenario = prepare(config)
-    block = block_of(scenario, partial(tell, "routes"))
-    options, network = config.trace, network_of(scenario.topology, config.trace.time_scale)
+    return simulate_block_of(scenario, block_of(scenario, partial(tell, "routes")), progress)
+
+
+def simulate_block_of(scenario: Scenario, block: Block, progress: Progress | None = None) -> Simulation:
+    """Simulate a scenario's block, transfer by transfer, as :func:`simulate_config` does.
+
+    Parameters
+    ----------
+    scenario : Scenario
+    block : Block
+        Of :func:`~moxtrace.scenario.block_of`.
+    progress : callable, optional
+
+    Returns
+    -------
+    Simulation
+    """
+    tell = progress or (lambda step, done, total: None)
+    options, network = scenario.config.trace, network_of(scenario.topology, scenario.config.trace.time_scale)
     scale = network.cycles_per_ns
     sizes = (block.dispatch.size_bytes, block.combine.size_bytes)
     with ThreadPoolExecutor(1) as pool:  # the kernels let go of the interpreter
-        switch = pool.submit(
-            switch_completion_ns, scenario.demand, scenario.topology, block.compute_ns, sizes,
-            options.time_scale, options.barrier,
-        )  # fmt: skip
+        switch = pool.submit(_switch_ns_of, scenario, sizes)
         result = simulate_block(
             block.dispatch, block.combine, block.compute_ns, network, barrier=options.barrier,
             reduce_ns_per_byte=block.reduce_ns_per_byte, progress=partial(tell, "simulate"),

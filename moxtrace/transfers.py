@@ -95,6 +95,11 @@ class Phase:
         """Transfers that have each transfer as their parent."""
         return _children_count(self.parent)
 
+    @property
+    def forest(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64], NDArray[np.bool_]]:
+        """The transfers alone: ``link``, ``parent``, ``tree_ptr``, ``delivers``."""
+        return self.link, self.parent, self.tree_ptr, self.delivers
+
     def link_messages(self) -> NDArray[np.int64]:
         """Messages that each link carries, shape (links,)."""
         return np.bincount(self.link, minlength=self.topology.num_links)

@@ -107,6 +107,7 @@ def bounds_of(
     demand: Demand,
     *,
     exact: bool = False,
+    search: bool = True,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Bounds:
@@ -119,6 +120,8 @@ def bounds_of(
         One row per token.
     exact : bool
         Also solve the linear program, where it is small enough.
+    search : bool
+        Also look for prices of links, which takes most of the time.
     seed : int
         Of the samples that searches look at; a bound holds for any.
     progress : callable, optional
@@ -141,7 +144,8 @@ def bounds_of(
     tell("prices", 0, 1)
     loads["node-prices"], node_price = improve_node_prices(topology, rows, relays)
     estimates: dict[str, Estimate] = {}
-    _search_link_prices(topology, rows, node_price[topology.dst], seed, tell, loads, estimates)
+    if search:
+        _search_link_prices(topology, rows, node_price[topology.dst], seed, tell, loads, estimates)
     program = None
     not_exact = cannot_solve(topology, rows) if exact else None
     if exact and not_exact is None:

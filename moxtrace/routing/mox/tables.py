@@ -94,6 +94,11 @@ class MoxTables:
             raise RoutingError(f"mox tables: stretch {self.stretch!r}; expected 0, 1 or 2")
 
     @property
+    def arrays(self) -> tuple[NDArray[np.int64] | int, ...]:
+        """All that routing reads."""
+        return self.share, self.level, self.price, self.ingress, self.prior, self.stretch
+
+    @property
     def num_links(self) -> int:
         """Directed links."""
         return len(self.level)
