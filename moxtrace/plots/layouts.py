@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from moxtrace.topology.graph import Topology
 
-__all__ = ["Layout", "layout_of"]
+__all__ = ["Layout", "arcs", "layout_of"]
 
 Places = NDArray[np.float64]
 DEPTH = (0.62, 0.38)  # from the first layer of a third dimension to the last
@@ -89,6 +89,16 @@ def _sizes(kind: str, parameters: dict[str, Any], npus: int) -> list[int] | None
     value = int(parameters[PARTS[kind]])
     groups = {"xpander": value + 1, "dragonfly": value, "slim-fly": 2 * value}[kind]
     return [groups, npus // groups]
+
+
+def arcs(
+    start: NDArray[np.float64], end: NDArray[np.float64], bend: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Lines from start to end, shape (links, 12, 2); ``bend`` is the height of each over its length."""
+    along = np.linspace(0, 1, 12)[None, :, None]
+    across = (end - start)[:, ::-1] * np.array([-1.0, 1.0])
+    straight = start[:, None] + along * (end - start)[:, None]
+    return straight + 4 * bend[:, None, None] * along * (1 - along) * across[:, None]
 
 
 def layout_of(topology: Topology) -> Layout:

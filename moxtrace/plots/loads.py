@@ -1,47 +1,114 @@
-"""Link load per policy: the links of each run, sorted, over the ideal switch's busiest port."""
+"""Link load per policy: the links of each run, busiest first, over the ideal switch's busiest port."""
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from moxtrace.errors import OutputError, TraceError
-from moxtrace.outputs import written_aside
+from moxtrace.plots.results import Results, Row, shown
+from moxtrace.plots.run_rows import results_of_runs
+from moxtrace.plots.setting import LOAD, setting_of
+from moxtrace.plots.style import COLUMN, FAINT, MUTED, Drawing, label_of, look_of, save, wrapped
 from moxtrace.rundir import Run
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-__all__ = ["link_loads", "plot_link_loads"]
+__all__ = ["link_loads", "load_drawing", "loads_of", "plot_link_loads"]
 
-# Okabe and Ito's colours, told apart by colour-blind readers, with dashes for black-and-white print
-_STYLES = (
-    ("#D55E00", "-"), ("#0072B2", "--"), ("#009E73", "-."), ("#CC79A7", ":"), ("#E69F00", (0, (5, 1))),
-    ("#56B4E9", (0, (3, 1, 1, 1))),
-)  # fmt: skip
+MAX_CURVES = 6
 
 
-def link_loads(run: Run, phase: str = "dispatch") -> NDArray[np.float64]:
+def loads_of(row: Row) -> NDArray[np.float64]:
+    """Load of each link in dispatch over the ideal switch's busiest port, shape (links,)."""
+    return row.detail.loads(float(row.values[LOAD]))
+
+
+def link_loads(run: Run) -> NDArray[np.float64]:
     """Load of each link over the busiest port of the ideal switch, per unit of capacity, shape (links,).
 
     1.0 is a link that is busy for as long as the switch's busiest port would be.
     """
-    path = run.path / "links.csv"
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
-        load = np.array([float(r[f"{phase}_bytes"]) / (float(r["gbps"]) * float(r["lanes"])) for r in rows])
-    except (OSError, KeyError, ValueError) as error:
-        raise TraceError(f"{path}: cannot read the link loads: {error}; generate the run again") from None
-    summary = run.json("summary.json")
-    if phase == "dispatch" and load.max(initial=0) > 0:
-        return load * (summary["normalized_max_load"] / load.max())
-    return load / load.mean()
+    return loads_of(results_of_runs([run.path]).rows[0])
+
+
+def _curves(results: Results) -> tuple[dict[str, list[Row]], str]:
+    """Runs by curve, and what is the same in all of them; every setting where they are few."""
+    chosen = setting_of(results)
+    rows, _ = results.numbers(LOAD)
+    if any(row.policy != "switch" for row in rows):
+        rows = [row for row in rows if row.policy != "switch"]
+    every: dict[str, list[Row]] = {}
+    for row in rows:
+        more = [f"{label_of(key)} {shown(row.values.get(key), 14)}" for key in results.settings]
+        every.setdefault(", ".join([row.policy, *more]), []).append(row)
+    if len(every) <= MAX_CURVES and results.settings:
+        return every, ""
+    return chosen.rows, chosen.name
+
+
+def _sorted_loads(rows: Sequence[Row]) -> NDArray[np.float64]:
+    """Loads of the runs whose network has as many links as the first's, shape (runs, links), busiest first."""
+    loads = [np.sort(loads_of(row))[::-1] for row in rows]
+    return np.array([load for load in loads if len(load) == len(loads[0])])
+
+
+def _label(name: str, loads: NDArray[np.float64], rows: Sequence[Row]) -> str:
+    text = f"{shown(name, 44)}: busiest {np.median(loads[:, 0]):.2f}"
+    times = [row.values["slowdown"] for row in rows if isinstance(row.values.get("slowdown"), (int, float))]
+    return f"{text}, {np.median(times) - 1:+.1%} time" if times else text
+
+
+def _draw(results: Results, figure: Figure, drawing: Drawing) -> None:
+    curves, common = _curves(results)
+    looks = look_of(list(curves))
+    axes = figure.add_subplot()
+    links = 0
+    for name, rows in curves.items():
+        loads = _sorted_loads(rows)
+        colour, dashes, _ = looks[name]
+        share = (np.arange(loads.shape[1]) + 0.5) / loads.shape[1] * 100
+        if len(loads) > 1:
+            axes.fill_between(share, loads.min(axis=0), loads.max(axis=0), color=colour, alpha=0.18, lw=0)
+        axes.plot(
+            share, np.median(loads, axis=0), color=colour, linestyle=dashes, label=_label(name, loads, rows)
+        )
+        links = max(links, loads.shape[1])
+    axes.axhline(1.0, color=MUTED, linewidth=0.8, zorder=0)
+    axes.annotate(
+        "ideal switch, busiest port", (1, 1.0), xycoords=("axes fraction", "data"), xytext=(0, 2),
+        textcoords="offset points", ha="right", fontsize=6.5, color=MUTED,
+    )  # fmt: skip
+    axes.grid(axis="y", color=FAINT, linewidth=0.5)
+    axes.set_axisbelow(True)
+    axes.set(xlabel="share of links, busiest first (%)", ylabel="load in dispatch / switch port")
+    if common:
+        axes.set_title(wrapped(common))
+    axes.set_ylim(bottom=0)
+    axes.set_xlim(0, 100)
+    figure.set_size_inches(COLUMN, 2.2 + 0.16 * len(curves))
+    figure.legend(loc="outside lower center", handlelength=2.6)
+
+
+def load_drawing(results: Results) -> Drawing:
+    """Links of one setting, a curve per policy, seeds as a band; every setting where they are few.
+
+    Parameters
+    ----------
+    results : Results
+    """
+    caption = (
+        "Load of each link in dispatch, per unit of its capacity, over the busiest port of the ideal switch; "
+        "links sorted, busiest first. The busiest link decides how long dispatch takes. Bands span seeds and "
+        "repeats."
+    )
+    return Drawing(
+        "load", "Link load per policy", caption, lambda figure, drawing: _draw(results, figure, drawing)
+    )
 
 
 def plot_link_loads(runs: Sequence[Run], output: Path) -> None:
@@ -50,7 +117,7 @@ def plot_link_loads(runs: Sequence[Run], output: Path) -> None:
     Parameters
     ----------
     runs : sequence of Run
-        One curve each, named after its policy.
+        A curve per policy; runs of different settings a curve each.
     output : path
 
     Raises
@@ -58,47 +125,4 @@ def plot_link_loads(runs: Sequence[Run], output: Path) -> None:
     OutputError
         When the ending is unknown or the file cannot be written.
     """
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    if output.suffix.lower() not in (".png", ".svg", ".pdf"):
-        raise OutputError(
-            f"{output}: cannot draw {output.suffix or 'without an ending'}; use .png, .svg or .pdf"
-        )
-    # the same bytes every time: no date, and ids that do not change
-    style: Any = {"svg.hashsalt": "moxtrace", "font.size": 9}
-    style |= {"axes.spines.top": False, "axes.spines.right": False}
-    with matplotlib.rc_context(style):
-        figure = Figure(figsize=(5.2, 3.4), layout="constrained")
-        _draw(figure.add_subplot(), runs)
-        metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(output.suffix.lower(), {})
-        with written_aside(output) as aside:
-            figure.savefig(aside, dpi=200, metadata=metadata)
-
-
-def _draw(axes: Axes, runs: Sequence[Run]) -> None:
-    """One curve per run, and the line that the ideal switch's busiest port makes."""
-    for i, run in enumerate(runs):
-        summary = run.json("summary.json")
-        load = np.sort(link_loads(run))[::-1]
-        colour, dashes = _STYLES[i % len(_STYLES)]
-        label = f"{summary['policy']}: busiest {load[0]:.2f}"
-        if "slowdown" in summary:
-            label += f", {summary['slowdown'] - 1:+.1%} time"
-        axes.plot(
-            np.arange(1, len(load) + 1), load, color=colour, linestyle=dashes, label=label, linewidth=1.8
-        )
-    axes.axhline(1.0, color="0.45", linewidth=1, zorder=0)
-    axes.annotate(
-        "ideal switch, busiest port", (1, 1.0), xycoords=("axes fraction", "data"), xytext=(0, 3),
-        textcoords="offset points", ha="right", fontsize=8, color="0.35",
-    )  # fmt: skip
-    first = runs[0].json("summary.json")
-    axes.set(
-        xlabel="links, busiest first",
-        ylabel="load in dispatch / busiest switch port",
-        title=f"{first['npus']} NPUs, {first['topology']}: link load per policy",
-    )
-    axes.set_ylim(bottom=0)
-    axes.margins(x=0.01)
-    axes.legend(frameon=False, fontsize=8)
+    save(load_drawing(results_of_runs([run.path for run in runs])), output)

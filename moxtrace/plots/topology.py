@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from moxtrace.errors import OutputError
 from moxtrace.outputs import written_aside
-from moxtrace.plots.layouts import Layout, layout_of
+from moxtrace.plots.layouts import Layout, arcs, layout_of
 from moxtrace.topology.graph import Topology
 
 if TYPE_CHECKING:
@@ -25,16 +24,6 @@ ENDINGS = (".png", ".svg", ".pdf")
 MAX_DRAWN = 20_000
 MAX_LABELLED = 96
 INK, PAPER, LINK = "#22303c", "#ffffff", "#3b78a8"
-
-
-def _arcs(
-    start: NDArray[np.float64], end: NDArray[np.float64], bend: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Lines from start to end, shape (links, 12, 2); ``bend`` is the height of each over its length."""
-    along = np.linspace(0, 1, 12)[None, :, None]
-    across = (end - start)[:, ::-1] * np.array([-1.0, 1.0])
-    straight = start[:, None] + along * (end - start)[:, None]
-    return straight + 4 * bend[:, None, None] * along * (1 - along) * across[:, None]
 
 
 def _draw_links(axes: Axes, topology: Topology, layout: Layout) -> int:
@@ -51,7 +40,7 @@ def _draw_links(axes: Axes, topology: Topology, layout: Layout) -> int:
     start, end = layout.places[topology.src[shown]], layout.places[topology.dst[shown]]
     apart = layout.group[topology.src[shown]] != layout.group[topology.dst[shown]]
     over = layout.on_grid & (np.abs(end - start).max(axis=1) > 1.5)
-    lines = _arcs(start, end, np.where(over, 0.12, np.where(twin[shown], 0.0, 0.06)))
+    lines = arcs(start, end, np.where(over, 0.12, np.where(twin[shown], 0.0, 0.06)))
     width = float(np.clip(20 / np.sqrt(len(shown)), 0.12, 1.8))
     widths = width * np.sqrt(topology.lanes[shown])
     if rate.min() == rate.max() or apart.any():
