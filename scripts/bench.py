@@ -17,11 +17,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+from bench_mox import bench_boardfly, bench_mox_grid, bench_mox_short, bench_mox_speed
+from bench_rows import Row, command_cost, higher, lower, seconds
 
 from moxtrace.chakra import reader, writer
 from moxtrace.chakra.trace import COMP, RECV, SEND, Trace
@@ -42,30 +44,6 @@ RECORDING = ROOT / "configs" / "recordings" / "deepseek_v3_like.npz"
 MILLION_NODES = 340  # tokens per NPU that make about a million nodes at 64 NPUs, K = 8
 
 
-@dataclass(frozen=True)
-class Row:
-    """One figure, its target, and whether it is reached."""
-
-    name: str
-    value: float
-    unit: str
-    target: float
-    better: str
-
-    @property
-    def ok(self) -> bool:
-        """Whether the target is reached."""
-        return self.value >= self.target if self.better == "higher" else self.value <= self.target
-
-
-def higher(name: str, value: float, unit: str, target: float) -> Row:
-    return Row(name, float(value), unit, target, "higher")
-
-
-def lower(name: str, value: float, unit: str, target: float) -> Row:
-    return Row(name, float(value), unit, target, "lower")
-
-
 # ------------------------------------------------------------------------------------- the work
 
 
@@ -84,12 +62,6 @@ def moe_traces(block: Block) -> dict[str, Trace]:
     source = np.repeat(np.arange(64, dtype=np.int32), block.dispatch.num_trees // 64)
     orders = token_order(block.dispatch, source), token_order(block.combine, source)
     return {name: trace for name, _, trace in traces_of(block, *orders, TraceConfig(order="token"), 64)}
-
-
-def seconds(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
 
 
 def median_of_pairs(ours: Callable[[], float], theirs: Callable[[], float], pairs: int = 5) -> float:
@@ -338,17 +310,6 @@ def bench_routing() -> Iterator[Row]:
 # ------------------------------------------------------------------------------------- the main job
 
 
-def command_cost(*arguments: str) -> tuple[float, float]:
-    """Wall seconds and peak memory in GB of a moxtrace command."""
-    start = time.perf_counter()
-    child = subprocess.Popen([sys.executable, "-m", "moxtrace", *arguments], stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(child.pid, 0)
-    child.returncode = os.waitstatus_to_exitcode(status)
-    if child.returncode:
-        raise SystemExit(f"bench: moxtrace {' '.join(arguments)} failed")
-    return time.perf_counter() - start, usage.ru_maxrss * 1024 / 1e9
-
-
 def bench_main_job() -> Iterator[Row]:
     with tempfile.TemporaryDirectory(dir=ROOT) as folder:
         run = f"{folder}/run"
@@ -371,6 +332,10 @@ BENCHES = {
     "engine": bench_engine,
     "astra-sim": bench_astra_sim,
     "routing": bench_routing,
+    "mox-grid": bench_mox_grid,
+    "mox-short": bench_mox_short,
+    "mox-speed": bench_mox_speed,
+    "boardfly": bench_boardfly,
     "main-job": bench_main_job,
     "start": bench_start,
 }
