@@ -92,9 +92,12 @@ def _draw(results: Results, figure: Figure, drawing: Drawing) -> None:
         _draw_panel(axes, policy, row, steps, drawing)
     for axes in grid[len(rows) :]:
         axes.set_visible(False)
+    for i, axes in enumerate(grid[: len(rows)]):
+        if i % across == 0:
+            axes.set_ylabel("source NPU", fontsize=7)
+        if i + across >= len(rows):
+            axes.set_xlabel("destination NPU", fontsize=7)
     steps.scale(figure, list(grid))
-    figure.supxlabel("destination NPU", fontsize=7.5)
-    figure.supylabel("source NPU", fontsize=7.5)
     figure.suptitle(wrapped(setting.title), fontsize=7.5)
     npus = max(row.detail.topology.num_npus for row in rows.values())
     if npus > MAX_CELLS:
@@ -110,9 +113,10 @@ def heat_drawing(results: Results) -> Drawing:
     results : Results
     """
     caption = (
-        "Load of each link in dispatch over the ideal switch's busiest port, by source (down) and destination "
-        "(across); empty cells have no link. A dark column is an NPU that all send to."
+        "Load of each link in dispatch over the ideal switch's busiest port, by source (down) and "
+        "destination (across); empty cells have no link. A dark column is an NPU that all send to."
     )
+    with_links_between_npus(results, setting_of(results))  # refused before anything is drawn
     return Drawing(
         "heatmap", "Link load by source and destination", caption,
         lambda figure, drawing: _draw(results, figure, drawing),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from moxtrace.plots.heat import with_links_between_npus
 from moxtrace.plots.layouts import arcs, layout_of
@@ -13,7 +14,8 @@ from moxtrace.plots.loads import loads_of
 from moxtrace.plots.results import Results, Row, shown
 from moxtrace.plots.setting import setting_of
 from moxtrace.plots.steps import Steps, steps_for
-from moxtrace.plots.style import COLUMN, INK, MUTED, PAPER, Drawing, wrapped
+from moxtrace.plots.style import COLUMN, INK, PAPER, Drawing, wrapped
+from moxtrace.topology.graph import Topology
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,6 +26,21 @@ __all__ = ["map_drawing", "map_drawings"]
 MAX_NPUS = 128  # above, lines hide each other: only the hottest links are drawn
 HOTTEST = 200
 MAX_LABELLED = 32
+
+
+def _draw_nodes(axes: Axes, network: Topology, places: NDArray[np.float64], size: float) -> None:
+    """NPUs, with their numbers where these can be read."""
+    n = network.num_npus
+    labelled = n <= MAX_LABELLED and not network.names
+    points = (6.2 if n <= 16 else 4.2 if n <= 32 else 150 / n) * size
+    face = PAPER if labelled else INK
+    x, y = places.T
+    axes.scatter(x, y, s=max(points**2, 0.6), color=face, edgecolors=INK, linewidths=0.6, zorder=2)
+    if labelled:
+        style: dict[str, Any] = {"ha": "center", "va": "center", "color": INK, "zorder": 3}
+        style["fontsize"] = (3.4 if n <= 16 else 2.6) * size**0.8
+        for i in range(n):
+            axes.annotate(str(i), places[i], **style)
 
 
 def _draw_panel(axes: Axes, policy: str, row: Row, steps: Steps, drawing: Drawing, size: float) -> None:
@@ -54,19 +71,7 @@ def _draw_panel(axes: Axes, policy: str, row: Row, steps: Steps, drawing: Drawin
         drawn,
         [f"{policy}, {names(network.src[e])} to {names(network.dst[e])}: load {loads[e]:.3f}" for e in order],
     )
-    labelled = network.num_npus <= MAX_LABELLED and not network.names
-    n = network.num_npus
-    spot = (6.2 * size) ** 2 if n <= 16 else (4.2 * size) ** 2 if n <= 32 else (150 * size / n) ** 2
-    axes.scatter(
-        *layout.places[:n].T, s=max(spot, 0.6), color=PAPER if labelled else INK, edgecolors=INK, linewidths=0.6,
-        zorder=2,
-    )  # fmt: skip
-    if labelled:
-        for i in range(n):
-            axes.annotate(
-                str(i), layout.places[i], ha="center", va="center", fontsize=(3.4 if n <= 16 else 2.6) * size**0.8,
-                color=INK, zorder=3,
-            )  # fmt: skip
+    _draw_nodes(axes, network, layout.places[: network.num_npus], size)
     axes.set_aspect("equal")
     axes.set_axis_off()
     axes.margins(0.08)
@@ -95,7 +100,7 @@ def _draw(results: Results, policies: list[str] | None, figure: Figure, drawing:
     if npus > MAX_NPUS:
         links = max(row.detail.topology.num_links for row in mine.values())
         title += f": the {HOTTEST} hottest of {links:,} links"
-    figure.suptitle(wrapped(title, round(17 * size * across)), fontsize=7.5, color=MUTED)
+    figure.suptitle(wrapped(title, round(17 * size * across)), fontsize=7.5)
 
 
 def map_drawing(results: Results, policies: list[str] | None = None) -> Drawing:
@@ -108,10 +113,11 @@ def map_drawing(results: Results, policies: list[str] | None = None) -> Drawing:
         Panels to draw; default: all policies.
     """
     caption = (
-        "The network, each direction of a cable an arc coloured by its load in dispatch over the ideal switch's "
-        f"busiest port; the busiest links lie on top. Of networks of more than {MAX_NPUS} NPUs only the {HOTTEST} "
-        "hottest links are drawn, and NPUs as dots."
+        "The network, each direction of a cable an arc coloured by its load in dispatch over the ideal "
+        "switch's busiest port; the busiest links lie on top. Of networks of more than "
+        f"{MAX_NPUS} NPUs only the {HOTTEST} hottest links are drawn, and NPUs as dots."
     )
+    with_links_between_npus(results, setting_of(results))  # refused before anything is drawn
     whose = f", {' and '.join(policies)}" if policies else ""
     return Drawing(
         "-".join(["topology", *(policies or ())]), f"The network by link load{whose}", caption,

@@ -52,7 +52,7 @@ def _curves(results: Results) -> tuple[dict[str, list[Row]], str]:
 
 
 def _sorted_loads(rows: Sequence[Row]) -> NDArray[np.float64]:
-    """Loads of the runs whose network has as many links as the first's, shape (runs, links), busiest first."""
+    """Loads, busiest first, of runs with as many links as the first, shape (runs, links)."""
     loads = [np.sort(loads_of(row))[::-1] for row in rows]
     return np.array([load for load in loads if len(load) == len(loads[0])])
 
@@ -78,19 +78,15 @@ def _draw(results: Results, figure: Figure, drawing: Drawing) -> None:
             share, np.median(loads, axis=0), color=colour, linestyle=dashes, label=_label(name, loads, rows)
         )
         links = max(links, loads.shape[1])
-    axes.axhline(1.0, color=MUTED, linewidth=0.8, zorder=0)
-    axes.annotate(
-        "ideal switch, busiest port", (1, 1.0), xycoords=("axes fraction", "data"), xytext=(0, 2),
-        textcoords="offset points", ha="right", fontsize=6.5, color=MUTED,
-    )  # fmt: skip
+    axes.axhline(1.0, color=MUTED, linewidth=0.8, zorder=0, label="ideal switch's busiest port")
     axes.grid(axis="y", color=FAINT, linewidth=0.5)
     axes.set_axisbelow(True)
-    axes.set(xlabel="share of links, busiest first (%)", ylabel="load in dispatch / switch port")
+    axes.set(xlabel="share of links, busiest first (%)", ylabel="load / switch's busiest port")
     if common:
         axes.set_title(wrapped(common))
     axes.set_ylim(bottom=0)
     axes.set_xlim(0, 100)
-    figure.set_size_inches(COLUMN, 2.2 + 0.16 * len(curves))
+    figure.set_size_inches(COLUMN, 2.4 + 0.16 * len(curves))
     figure.legend(loc="outside lower center", handlelength=2.6)
 
 

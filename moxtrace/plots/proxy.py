@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from moxtrace.errors import ConfigError
 from moxtrace.plots.results import Results, Row, shown
@@ -20,7 +21,7 @@ __all__ = ["proxy_drawing"]
 TIMES = ("completion_ns", "switch_completion_ns", "compute_ns")
 
 
-def _points(results: Results) -> tuple[list[Row], np.ndarray, np.ndarray]:
+def _points(results: Results) -> tuple[list[Row], NDArray[np.float64], NDArray[np.float64]]:
     """Rows, their busiest link, and their communication time over the switch's."""
     rows, table = results.numbers(LOAD, *TIMES)
     load, whole, switch, compute = table.T
@@ -34,7 +35,7 @@ def _points(results: Results) -> tuple[list[Row], np.ndarray, np.ndarray]:
     return rows, load[sound], (whole - compute)[sound] / (switch - compute)[sound]
 
 
-def _in_words(load: np.ndarray, time: np.ndarray) -> str:
+def _in_words(load: NDArray[np.float64], time: NDArray[np.float64]) -> str:
     """How well one predicts the other."""
     off = float(np.sqrt(np.mean((time - load) ** 2)))
     text = f"{len(load)} run{'' if len(load) == 1 else 's'}, {off:.3f} from the line (rms)"
@@ -70,7 +71,7 @@ def _draw(results: Results, figure: Figure, drawing: Drawing) -> None:
     figure.legend(loc="outside lower center", ncols=3, columnspacing=1.0, handletextpad=0.3)
 
 
-def _same_scale(axes: Axes, load: np.ndarray, time: np.ndarray) -> None:
+def _same_scale(axes: Axes, load: NDArray[np.float64], time: NDArray[np.float64]) -> None:
     """One scale on both axes, and the line where both are equal."""
     low, high = min(load.min(), time.min(), 1.0), max(load.max(), time.max(), 1.0)
     room = 0.06 * (high - low or 0.2)
@@ -87,10 +88,11 @@ def proxy_drawing(results: Results) -> Drawing:
     results : Results
     """
     caption = (
-        "Each run's busiest link in dispatch over the switch's busiest port, against its simulated time without "
-        "expert compute over the same of the ideal switch. On the line the busiest link alone decides; above it, "
-        "waiting along trees and latency add. r is Pearson's correlation."
+        "Each run's busiest link in dispatch over the switch's busiest port, against its simulated time "
+        "without expert compute over the same of the ideal switch. On the line the busiest link alone "
+        "decides; above it, waiting along trees and latency add. r is Pearson's correlation."
     )
+    _points(results)  # refused before anything is drawn
     return Drawing(
         "proxy", "Busiest link against simulated time", caption,
         lambda figure, drawing: _draw(results, figure, drawing),

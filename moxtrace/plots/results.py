@@ -1,7 +1,7 @@
 """Results: what figures and reports are made from, one row per run, whoever made them.
 
 Goes in: a sweep folder or run directories (``read``).  Comes out: :class:`Results`, whose rows have the
-columns of a sweep's ``results.csv`` and whose details (configuration, links) are read when they are asked for.
+columns of a sweep's ``results.csv``; their details (configuration, links) are read when asked for.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np

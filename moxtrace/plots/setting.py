@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from moxtrace.plots.results import Results, Row, is_seed, shown
 from moxtrace.plots.style import label_of
 
-__all__ = ["Setting", "setting_of"]
+__all__ = ["LOAD", "Setting", "setting_of", "words"]
 
 LOAD = "max_link_load"
 
@@ -40,8 +40,10 @@ class Setting:
         return ", ".join(part for part in (self.name, self.seeds) if part)
 
 
-def _words(keys: Sequence[str], row: Row) -> str:
-    return ", ".join(f"{label_of(key)} {shown(row.values.get(key))}" for key in keys)
+def words(keys: Sequence[str], row: Row) -> str:
+    """What a run's keys say, in a line."""
+    said = ((label_of(key), shown(row.values.get(key))) for key in keys)
+    return ", ".join(f"{value} NPUs" if word == "NPUs" else f"{word} {value}" for word, value in said)
 
 
 def setting_of(results: Results) -> Setting:
@@ -69,7 +71,7 @@ def setting_of(results: Results) -> Setting:
         by_policy.setdefault(row.policy, []).append(row)
     seeds = [key for key in results.varying if is_seed(key)]
     first = chosen[0]
-    name = _words(results.settings, first)
+    name = words(results.settings, first)
     if not any(key.endswith("npus") for key in results.settings):
         npus, kind = first.values.get("npus"), first.values.get("topology")
         name = ", ".join(filter(None, (f"{npus} NPUs" if npus else "", shown(kind) if kind else "", name)))
@@ -78,4 +80,4 @@ def setting_of(results: Results) -> Setting:
         policy: next((r for r in rows if [r.values.get(key) for key in seeds] == draws), rows[0])
         for policy, rows in by_policy.items()
     }
-    return Setting(name, by_policy, _words(seeds, first), one)
+    return Setting(name, by_policy, words(seeds, first), one)

@@ -45,7 +45,7 @@ class Steps:
             ScalarMappable(norm, ListedColormap(self.colours)), ax=panels, location="bottom", shrink=0.85,
             aspect=28, pad=0.03, spacing="proportional", drawedges=False,
         )  # fmt: skip
-        bar.set_ticks(self.bounds[:: 1 if len(self.bounds) <= 7 else 2], minor=False)
+        bar.set_ticks(self.bounds[:: 1 if len(self.bounds) <= 7 else 2].tolist())
         bar.ax.xaxis.set_major_formatter("{x:g}")
         bar.ax.tick_params(labelsize=6.5, length=2)
         bar.set_label("load in dispatch / ideal switch's busiest port", fontsize=7, color=INK)
@@ -62,10 +62,11 @@ def steps_for(highest: float) -> Steps:
     """
     from matplotlib.ticker import MaxNLocator
 
-    bounds = MaxNLocator(len(RAMP), steps=[1, 2, 2.5, 5, 10]).tick_values(0, highest or 1.0)
+    ticks = MaxNLocator(len(RAMP), steps=[1, 2, 2.5, 5, 10]).tick_values(0, highest or 1.0)
+    bounds = np.asarray(ticks, np.float64)
     bounds = bounds[bounds >= 0]
     if bounds[-1] < highest:
         bounds = np.append(bounds, 2 * bounds[-1] - bounds[-2])
     count = len(bounds) - 1
     at = np.linspace(0, len(RAMP) - 1, count).round().astype(int)
-    return Steps(np.asarray(bounds, np.float64), tuple(RAMP[i] for i in at))
+    return Steps(bounds, tuple(RAMP[i] for i in at))

@@ -122,28 +122,29 @@ class Drawing:
         self.tips[gid] = tips
 
 
+_SETTINGS: dict[str, Any] = {
+    "font.size": 8, "axes.labelsize": 8, "axes.titlesize": 8, "xtick.labelsize": 7, "ytick.labelsize": 7,
+    "legend.fontsize": 7, "axes.linewidth": 0.6, "lines.linewidth": 1.4, "lines.markersize": 4,
+    "xtick.major.width": 0.6, "ytick.major.width": 0.6, "axes.spines.top": False,
+    "axes.spines.right": False, "legend.frameon": False, "text.parse_math": False, "text.color": INK,
+    "axes.labelcolor": INK, "axes.edgecolor": MUTED, "xtick.color": MUTED, "ytick.color": MUTED,
+    "xtick.labelcolor": INK, "ytick.labelcolor": INK, "axes.titlecolor": INK, "pdf.fonttype": 42,
+    "svg.hashsalt": "moxtrace", "figure.constrained_layout.h_pad": 0.03,
+    "figure.constrained_layout.w_pad": 0.03,
+}  # fmt: skip
+
+
 @contextmanager
 def _style(**more: Any) -> Iterator[None]:
-    """matplotlib's defaults and ours, whatever the user's own settings are."""
+    """The library's defaults and ours, whatever the user's own settings are."""
     import matplotlib
 
     with matplotlib.rc_context(), warnings.catch_warnings():
         # a character that the font lacks is drawn as a box
         warnings.filterwarnings("ignore", message="Glyph")
         matplotlib.rcdefaults()
-        matplotlib.rcParams.update(
-            {
-                "font.size": 8, "axes.labelsize": 8, "axes.titlesize": 8, "xtick.labelsize": 7,
-                "ytick.labelsize": 7, "legend.fontsize": 7, "axes.linewidth": 0.6, "lines.linewidth": 1.4,
-                "lines.markersize": 4, "xtick.major.width": 0.6, "ytick.major.width": 0.6,
-                "axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False,
-                "text.parse_math": False, "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": MUTED,
-                "xtick.color": MUTED, "ytick.color": MUTED, "xtick.labelcolor": INK, "ytick.labelcolor": INK,
-                "axes.titlecolor": INK, "pdf.fonttype": 42, "svg.hashsalt": "moxtrace",
-                "figure.constrained_layout.h_pad": 0.03, "figure.constrained_layout.w_pad": 0.03,
-                **more,
-            }
-        )  # fmt: skip
+        parameters: Any = matplotlib.rcParams
+        parameters.update(_SETTINGS | more)
         yield
 
 

@@ -49,14 +49,6 @@ def _json(path: Path) -> dict[str, Any]:
     return value
 
 
-def _names(ends: list[Any]) -> tuple[str, ...]:
-    """Names of the nodes, by number where all are numbers."""
-    found = sorted({str(end) for end in ends})
-    if all(name.isdecimal() for name in found):
-        found.sort(key=int)
-    return tuple(found)
-
-
 def _network(path: Path, values: Mapping[str, Any], config: Mapping[str, Any], links: Any) -> Topology:
     """The network that the links of a row make."""
     try:
@@ -66,10 +58,9 @@ def _network(path: Path, values: Mapping[str, Any], config: Mapping[str, Any], l
         raise ConfigError(f"{path}: links: expected src, dst, capacity_gbps, ...; {AGAIN}") from None
     if not len(ends[0]) == len(ends[1]) == len(rate):
         raise ConfigError(f"{path}: links: columns of different lengths; {AGAIN}")
-    names = list(_names(ends[0] + ends[1]))
-    has_switch = "switch" in names
-    if has_switch:
-        names.remove("switch")
+    # links are sorted by source, and every NPU sends: the order of the sources is that of the NPUs
+    names = [name for name in dict.fromkeys(ends[0] + ends[1]) if name != "switch"]
+    has_switch = "switch" in ends[0]
     number = {name: i for i, name in enumerate([*names, "switch"])}
     block = config.get("topology")
     parameters = {k: v for k, v in block.items() if v is not None} if isinstance(block, Mapping) else {}
@@ -91,6 +82,8 @@ def _detail(folder: Path, values: Mapping[str, Any]) -> Detail:
     path = folder / "rows" / f"{values.get('run')}.json"
     stored = _json(path)
     config, links = stored.get("config"), stored.get("links")
+    if not isinstance(links, dict):
+        raise ConfigError(f"{path}: no links in it; {AGAIN}")
     if not isinstance(config, dict):
         raise ConfigError(f"{path}: no configuration in it; {AGAIN}")
     network = _network(path, values, config, links)
@@ -129,7 +122,7 @@ def results_of_sweep(folder: Path) -> Results:
     for name in ("run", "status"):
         if name not in columns:
             raise ConfigError(f"{path}: no column {name!r}; expected the table of 'moxtrace sweep'; {AGAIN}")
-    rows = []
+    rows: list[Row] = []
     for cell in cells:
         if None in cell or None in cell.values():
             raise ConfigError(f"{path}: row {len(rows) + 1}: expected {len(columns)} cells; {AGAIN}")

@@ -173,8 +173,9 @@ def _legend(figure: Figure, policies: list[str], looks: Any, lines: bool) -> Non
     ]  # fmt: skip
     handles.append(Line2D([], [], color=MUTED, linewidth=0.8, label="ideal switch"))
     longest = max(len(str(handle.get_label())) for handle in handles)
-    figure.legend(handles=handles, loc="outside lower center", ncols=3 if longest <= 12 else 2, columnspacing=1.2,
-                  handlelength=2.4)  # fmt: skip
+    columns = 3 if longest <= 12 else 2
+    style: dict[str, Any] = {"columnspacing": 1.2, "handlelength": 2.4}
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns, **style)
 
 
 def time_drawings(results: Results, over: Sequence[str] = ()) -> list[Drawing]:
