@@ -56,7 +56,7 @@ def _draw_panel(axes: Axes, policy: str, row: Row, steps: Steps, drawing: Drawin
     over = layout.on_grid & (np.abs(end - start).max(axis=1) > 1.5)
     # both directions of a cable bend to their own right, so that each is seen
     lines = arcs(start, end, np.where(over, 0.14, 0.05))
-    thin = float(np.clip(6 * size / np.sqrt(len(order)), 0.35, 1.3))
+    thin = float(np.clip(3 * size / np.sqrt(len(order)), 0.35, 1.3))
     share = loads[order] / (float(loads.max()) or 1.0)
     drawn = LineCollection(
         list(lines),

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from moxtrace.errors import ConfigError
 from moxtrace.plots.results import Results, Row, shown
-from moxtrace.plots.setting import LOAD
-from moxtrace.plots.style import COLUMN, FAINT, MUTED, Drawing, label_of, look_of
+from moxtrace.plots.setting import LOAD, words
+from moxtrace.plots.style import COLUMN, FAINT, MUTED, Drawing, look_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,8 +56,8 @@ def _draw(results: Results, figure: Figure, drawing: Drawing) -> None:
         )  # fmt: skip
         tips = []
         for row, x, y in zip([r for r in rows if r.policy == policy], load[mine], time[mine], strict=True):
-            where = "".join(f", {label_of(key)} {shown(row.values.get(key))}" for key in results.varying)
-            tips.append(f"{policy}{where}: busiest link {x:.3f}, time {y:.3f}")
+            where = words(results.varying, row)
+            tips.append(f"{policy}; {where}: busiest link {x:.3f}, time {y:.3f}")
         drawing.mark(dots, tips)
     _same_scale(axes, load, time)
     axes.set(

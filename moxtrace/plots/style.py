@@ -129,7 +129,7 @@ _SETTINGS: dict[str, Any] = {
     "axes.spines.right": False, "legend.frameon": False, "text.parse_math": False, "text.color": INK,
     "axes.labelcolor": INK, "axes.edgecolor": MUTED, "xtick.color": MUTED, "ytick.color": MUTED,
     "xtick.labelcolor": INK, "ytick.labelcolor": INK, "axes.titlecolor": INK, "pdf.fonttype": 42,
-    "svg.hashsalt": "moxtrace", "figure.constrained_layout.h_pad": 0.03,
+    "svg.hashsalt": "moxtrace", "figure.constrained_layout.h_pad": 0.05,
     "figure.constrained_layout.w_pad": 0.03,
 }  # fmt: skip
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from moxtrace.errors import ConfigError
 from moxtrace.plots.results import POLICY_KEYS, Results, Row, is_seed, shown
+from moxtrace.plots.setting import words
 from moxtrace.plots.style import COLUMN, FAINT, MUTED, Drawing, label_of, look_of
 
 if TYPE_CHECKING:
@@ -57,8 +58,7 @@ def _panels(results: Results, rows: Sequence[Row], key: str) -> tuple[dict[str, 
     panels: dict[str, list[Row]] = {}
     order = {k: results.values(k) for k in others}
     for row in sorted(rows, key=lambda r: [order[k].index(r.values.get(k)) for k in others]):
-        name = ", ".join(f"{label_of(k)} {shown(row.values.get(k))}" for k in others)
-        panels.setdefault(name, []).append(row)
+        panels.setdefault(words(others, row), []).append(row)
     if len(panels) > MAX_PANELS:
         return {"": list(rows)}, " and ".join(label_of(k) for k in others)
     return panels, ""
@@ -139,7 +139,7 @@ def _draw(results: Results, rows: list[Row], key: str, figure: Figure, drawing: 
     policies = list(dict.fromkeys(row.policy for row in rows))
     looks = look_of(policies)
     figure.set_size_inches(COLUMN, 0.75 + 1.75 * len(panels) if len(panels) > 1 else 2.7)
-    grid = figure.subplots(len(panels), 1, sharex=True, sharey=False, squeeze=False)[:, 0]
+    grid = figure.subplots(len(panels), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
     for axes, (name, mine) in zip(grid, panels.items(), strict=True):
         points = _points(mine, key, values, numeric)
         (_draw_lines if numeric else _draw_groups)(axes, points, key, drawing, looks)
@@ -150,7 +150,7 @@ def _draw(results: Results, rows: list[Row], key: str, figure: Figure, drawing: 
     (_scale if numeric else _categories)(grid[-1], values)
     grid[-1].set_xlabel(label_of(key))
     figure.supylabel("completion time / ideal switch", fontsize=8)
-    _legend(figure, policies, looks, numeric and key not in POLICY_KEYS)
+    _legend(figure, [] if key in POLICY_KEYS else policies, looks, numeric)
     spread = max(
         len(p.times)
         for mine in panels.values()
