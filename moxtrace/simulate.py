@@ -7,9 +7,10 @@ Goes in: the traces of a run directory, or a configuration that is too large to 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -23,12 +24,13 @@ from moxtrace.chakra.astra_inputs import TRACES
 from moxtrace.chakra.trace import Trace
 from moxtrace.config import RunConfig
 from moxtrace.demand import read_demand
-from moxtrace.engine.astra_sim import find_binary, run_astra_sim
+from moxtrace.engine.astra_sim import check_fits, check_starts, estimate_of, execute, find_binary
+from moxtrace.engine.astra_sim.before import check_inputs, check_traces
 from moxtrace.engine.blocks import simulate_block
 from moxtrace.engine.network import Network
-from moxtrace.engine.result import ComputeModel, LinkUse, TraceResult
+from moxtrace.engine.result import Agreement, ComputeModel, LinkUse, TraceResult
 from moxtrace.engine.traces import simulate
-from moxtrace.errors import SimulationError, TraceError
+from moxtrace.errors import ConfigError, SimulationError, TraceError
 from moxtrace.lowering import Block
 from moxtrace.routing import loads
 from moxtrace.rundir import Run
@@ -53,12 +55,16 @@ class Simulation:
     switch_completion_ns : float
         Completion of the same demand on the ideal switch, from the built-in engine.
     phases : dict
-        Per phase the ns at which the first NPU starts it, at which the last one ends it, and every NPU's end;
-        empty from an engine that only reports completion.
+        Per phase the ns at which the first NPU starts it, at which the last one ends it, and every NPU's end.
+        ASTRA-sim only reports completion: with it, the built-in engine's where both agree, else empty.
     links : dict
-        Busiest and mean utilisation over the whole run; empty likewise.
+        Busiest and mean utilisation over the whole run; likewise.
     loads : dict
         Link loads of dispatch, as in ``summary.json``; empty where they are not known.
+    agreement : Agreement or None
+        Of ASTRA-sim, where it ran, with the built-in engine.
+    logs : str
+        Folder with what ASTRA-sim wrote; empty without it.
     """
 
     engine: str
@@ -68,6 +74,8 @@ class Simulation:
     phases: dict[str, dict[str, Any]] = field(default_factory=dict)
     links: dict[str, float] = field(default_factory=dict)
     loads: dict[str, float] = field(default_factory=dict)
+    agreement: Agreement | None = None
+    logs: str = ""
 
     @property
     def completion_ns(self) -> float:
@@ -91,6 +99,7 @@ class Simulation:
             "links": self.links,
             "loads": self.loads,
             "engine": self.engine,
+            **({**self.agreement.to_json(), "logs": self.logs} if self.agreement else {}),
         }
 
 
@@ -150,9 +159,14 @@ def simulate_run(
     *,
     astra_sim: str | None = None,
     timeout_s: float | None = None,
+    anyway: bool = False,
     progress: Progress | None = None,
 ) -> Simulation:
     """Simulate a run directory.
+
+    Before ASTRA-sim starts, files and traces are checked by ``verify`` and run by the built-in engine, which
+    names what ASTRA-sim would pass over in silence.  Its answer counts when it ends with status 0, with a
+    line of every NPU and the run directory as it was.
 
     Parameters
     ----------
@@ -161,8 +175,11 @@ def simulate_run(
     astra_sim : str, optional
         The binary, for the engine ``astra-sim``.
     timeout_s : float, optional
-        Likewise.
+        After so long ASTRA-sim is ended.
+    anyway : bool
+        Start ASTRA-sim although it may not fit into memory.
     progress : callable, optional
+        Called with (step, done, total).
 
     Returns
     -------
@@ -177,10 +194,27 @@ def simulate_run(
     TraceError
         When the run directory is not whole.
     """
+    if engine != "astra-sim":
+        return _by_builtin(run, progress)
+    if timeout_s is not None and not (math.isfinite(timeout_s) and timeout_s > 0):
+        raise ConfigError(f"--timeout: {timeout_s:g} s; expected a time above 0")
+    binary = find_binary(astra_sim)
+    check_starts(binary)
+    check_inputs(run)
+    estimate = estimate_of(run)
+    check_fits(estimate, anyway=anyway)
+    check_traces(run, None if progress is None else partial(progress, "verify"))
+    ours = _by_builtin(run, progress)
+    outcome = execute(run, binary, timeout_s, progress)
     scale = cycles_per_ns(run.manifest["time_scale"])
-    if engine == "astra-sim":
-        finished, exposed = run_astra_sim(run, find_binary(astra_sim), timeout_s)
-        return Simulation(engine, finished / scale, exposed / scale, _switch_ns(run))
+    theirs = Simulation(engine, outcome.finished / scale, outcome.exposed / scale, ours.switch_completion_ns)
+    agreement = Agreement.of({engine: theirs.finished_ns, ours.engine: ours.finished_ns})
+    more = (ours.phases, ours.links) if agreement.agrees else ({}, {})
+    return replace(theirs, phases=more[0], links=more[1], agreement=agreement, logs=str(outcome.logs))
+
+
+def _by_builtin(run: Run, progress: Progress | None) -> Simulation:
+    scale = cycles_per_ns(run.manifest["time_scale"])
     problems = run.problems(hashes=False)
     if problems:
         raise SimulationError(f"{run.path}: {problems[0]}; 'moxtrace verify' says more")
@@ -191,7 +225,7 @@ def simulate_run(
     step = None if progress is None else partial(progress, "simulate")
     result = simulate(workload, collectives, network, ComputeModel(), step)
     return Simulation(
-        engine,
+        "builtin",
         result.finished / scale,
         result.exposed / scale,
         _switch_ns(run),

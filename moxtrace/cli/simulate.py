@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from moxtrace.cli.common import json_option, print_json, print_table, progress, verbosity_options
 from moxtrace.units import format_ns
+
+if TYPE_CHECKING:
+    from moxtrace.engine.result import Agreement
 
 __all__ = ["command"]
 
@@ -16,7 +19,8 @@ _PATH = click.Path(path_type=Path)
 
 
 @click.command(
-    epilog="Examples: moxtrace simulate run --json; moxtrace simulate configs/training.yaml; "
+    epilog="Examples: moxtrace simulate run --json; moxtrace simulate run --engine astra-sim --timeout 3600; "
+    "moxtrace simulate configs/training.yaml; "
     "moxtrace simulate --workload case/workload --system case/system.json --network case/network.yml",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -25,6 +29,7 @@ _PATH = click.Path(path_type=Path)
 @click.option("--engine", type=click.Choice(["builtin", "astra-sim"]), default="builtin", show_default=True)
 @click.option("--astra-sim", metavar="PATH", help="ASTRA-sim's binary (default: $ASTRA_SIM, then the PATH).")
 @click.option("--timeout", type=float, metavar="SECONDS", help="Give ASTRA-sim up after so long.")
+@click.option("--yes", is_flag=True, help="Start ASTRA-sim although it may not fit into memory.")
 @click.option("--workload", type=str, metavar="PREFIX", help="Other files: PREFIX.{rank}.et.")
 @click.option("--system", type=_PATH, metavar="FILE", help="ASTRA-sim's system file, with --workload.")
 @click.option("--network", type=_PATH, metavar="FILE", help="ASTRA-sim's network file, with --workload.")
@@ -37,6 +42,7 @@ def command(
     engine: str,
     astra_sim: str | None,
     timeout: float | None,
+    yes: bool,
     workload: str | None,
     system: Path | None,
     network: Path | None,
@@ -47,6 +53,9 @@ def command(
 
     Of CONFIG, a YAML file, the MoE block is simulated transfer by transfer without writing traces: use it for
     networks whose traces would not fit.
+
+    With --engine astra-sim RUN is verified and simulated by the built-in engine first, and both results are
+    compared; what ASTRA-sim wrote stays in RUN/logs.
     """
     if workload is not None:
         if run is not None:
@@ -79,7 +88,7 @@ def command(
             result = simulate_config(load(run, overrides), tell)
         else:
             result = simulate_run(
-                Run.open(run), engine, astra_sim=astra_sim, timeout_s=timeout, progress=tell
+                Run.open(run), engine, astra_sim=astra_sim, timeout_s=timeout, anyway=yes, progress=tell
             )
     if as_json:
         print_json(result.to_json())
@@ -90,6 +99,8 @@ def command(
         f"  ideal switch  {format_ns(result.switch_completion_ns)}; slowdown {result.slowdown:.4f} "
         f"({result.slowdown - 1:+.2%})"
     )
+    if result.agreement:
+        _tell_agreement(result.agreement, result.logs)
     if result.links:
         click.echo(
             f"  links         busiest {result.links['busiest_utilisation']:.1%} busy, "
@@ -98,6 +109,17 @@ def command(
     if result.phases:
         rows = [[n, format_ns(p["start_ns"]), format_ns(p["end_ns"])] for n, p in result.phases.items()]
         print_table(["phase", "first NPU starts", "last NPU ends"], rows)
+
+
+def _tell_agreement(agreement: Agreement, logs: str) -> None:
+    """Say whether the engines agree, or what each of them says."""
+    if agreement.agrees:
+        click.echo("  agrees        the built-in engine has the same time for every NPU; phases are its")
+    else:
+        both = ", ".join(f"{engine} {format_ns(ns)}" for engine, ns in agreement.completion_ns.items())
+        differ = format_ns(agreement.largest_difference_ns)
+        click.echo(f"  disagrees     {both}; an NPU differs by up to {differ}")
+    click.echo(f"  logs          {logs}")
 
 
 def _foreign(workload: str, system: Path, network: Path, memory: Path | None, as_json: bool) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["BlockResult", "ComputeModel", "LinkUse", "TraceResult"]
+__all__ = ["Agreement", "BlockResult", "ComputeModel", "LinkUse", "TraceResult"]
 
 
 def _no_times() -> NDArray[np.int64]:
@@ -137,3 +138,44 @@ def _inverse(place: NDArray[np.int32]) -> NDArray[np.int32]:
     order = np.empty_like(place)
     order[place] = np.arange(len(place), dtype=place.dtype)
     return order
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """The times of two engines for one run, side by side.
+
+    Parameters
+    ----------
+    completion_ns : dict of str to float
+        Completion by each engine.
+    largest_difference_ns : float
+        Between their times for the same NPU.
+    """
+
+    completion_ns: dict[str, float]
+    largest_difference_ns: float
+
+    @classmethod
+    def of(cls, finished_ns: dict[str, NDArray[np.float64]]) -> Agreement:
+        """Compare the times of every NPU by two engines.
+
+        Parameters
+        ----------
+        finished_ns : dict of str to array of float64, shape (npus,)
+        """
+        one, other = finished_ns.values()
+        completion = {engine: float(times.max()) for engine, times in finished_ns.items()}
+        return cls(completion, float(np.abs(one - other).max()))
+
+    @property
+    def agrees(self) -> bool:
+        """Whether every NPU has the same time by both."""
+        return self.largest_difference_ns == 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """What ``simulate --json`` adds."""
+        return {
+            "agrees": self.agrees,
+            "engines_completion_ns": self.completion_ns,
+            "largest_difference_ns": self.largest_difference_ns,
+        }

@@ -1,8 +1,8 @@
 """The ASTRA-sim runner: find the binary, run it on a run directory, and believe it only when it is right.
 
-ASTRA-sim exits with status 0 on a deadlock, a missing receive and a cut file.  So what can be found is found
-before it starts (:mod:`.before`), and success afterwards is exit status 0, a line ``sys[i] finished`` for each
-NPU, and a run directory that is still as its manifest says.
+ASTRA-sim exits with status 0 on a deadlock, a missing receive and a cut file.  So what can be found is
+found before it starts (:mod:`.before`), and success afterwards is exit status 0, a line ``sys[i] finished``
+for each NPU, and a run directory that is still as its manifest says.
 """
 
 from moxtrace.engine.astra_sim.binary import BINARY, check_starts, find_binary

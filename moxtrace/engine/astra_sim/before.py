@@ -59,8 +59,8 @@ def check_inputs(run: Run) -> None:
     locked = next((n for n in run.manifest["files"] if _is_locked(run.path / n)), None)
     if locked:
         raise TraceError(
-            f"{run.path / locked}: cannot be written, and ASTRA-sim opens traces for writing: 'chmod u+w', or "
-            "copy the run directory to where you may write"
+            f"{run.path / locked}: cannot be written, and ASTRA-sim opens traces for writing: 'chmod u+w', "
+            "or copy the run directory to where you may write"
         )
 
 

@@ -108,8 +108,8 @@ def check_fits(estimate: Estimate, *, anyway: bool = False) -> None:
     )
     if not estimate.fits and not anyway:
         raise ExternalToolError(
-            f"{what}{there}: it does not fit into memory; use fewer tokens per NPU or --engine builtin, which "
-            "needs a tenth of it, or run it all the same with --yes"
+            f"{what}{there}: it does not fit into memory; use fewer tokens per NPU or --engine builtin, "
+            "which needs a tenth of it, or run it all the same with --yes"
         )
     if estimate.is_tight:
         log.warning("%s%s: the system may kill it", what, there)

@@ -23,8 +23,8 @@ _MEANING = (
     (r"Too many open files", "too many open files: raise 'ulimit -n'"),
     (
         r"Cannot access et file for collective algorithm:\s*'(.+?)'",
-        "cannot use {0}: missing, empty, without metadata, damaged, all of it one cycle, or one file too many "
-        "to be open at once ('ulimit -n')",
+        "cannot use {0}: missing, empty, without metadata, damaged, all of it one cycle, or one file too "
+        "many to be open at once ('ulimit -n')",
     ),
     (r"workload file: (\S+) does not exist", "fewer .et files than NPUs: {0} does not exist"),
     (r"bad file: (\S+)", "cannot read {0}"),

@@ -71,17 +71,21 @@ def probe(binary: Path) -> Probe:
     ----------
     binary : Path
     """
+    try:
+        check_starts(binary)
+    except MoxtraceError as error:
+        return Probe(False, str(error))
     with tempfile.TemporaryDirectory(prefix="moxtrace-probe-") as name:
         folder = Path(name)
         try:
-            check_starts(binary)
             network, right = _write(folder)
             command = [str(binary.resolve()), *ARGUMENTS, f"--logging-folder={folder / 'log'}"]
             ended = watch(command, folder, folder, SECONDS)
             stdout, stderr = ((folder / f).read_text(errors="replace") for f in (STDOUT, STDERR))
             finished, _ = judge(ended, 2, binary, SECONDS, stdout, stderr)
         except MoxtraceError as error:
-            return Probe(False, str(error))
+            what = "is not ASTRA-sim's analytical binary, or one without custom collectives"
+            return Probe(False, f"{what}: {str(error).removeprefix('ASTRA-sim: ')}")
         except OSError as error:
             return Probe(False, f"ASTRA-sim: cannot be tried: {error.strerror or error}")
     unqueued = int(network.latency[0] + SIZE / network.bytes_per_cycle[0])
