@@ -29,7 +29,8 @@ COMMANDS = {
     "weights": "Compute link weights offline.",
     "bound": "What no routing can beat, and how far each policy is from it.",
     "route": "Link loads of a configuration's policy, and what each single failure costs.",
-    "plot": "Draw the link loads of run directories.",
+    "plot": "Figures of a sweep or of run directories.",
+    "report": "One self-contained page about a sweep or run directories.",
 }
 
 

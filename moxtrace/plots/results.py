@@ -28,7 +28,9 @@ def shown(value: Any, limit: int = 28) -> str:
         return "-"
     if isinstance(value, float):
         return f"{value:g}"
-    text = " ".join(str(value).split())
+    text = "".join(
+        c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in " ".join(str(value).split())
+    )
     if "/" in text and " " not in text:
         text = text.rstrip("/").rpartition("/")[2] or text
     return text if len(text) <= limit else text[: limit - 1] + "\N{HORIZONTAL ELLIPSIS}"
@@ -50,8 +52,6 @@ class Detail:
 
     Parameters
     ----------
-    config : dict
-        Its configuration, resolved.
     topology : Topology
         Its network, links in the order of the arrays below.
     dispatch_bytes, combine_bytes : array of float64, shape (links,)
@@ -59,7 +59,6 @@ class Detail:
         What else is known: ``stands_on``, ``inputs``, ``warnings``.
     """
 
-    config: dict[str, Any]
     topology: Topology
     dispatch_bytes: NDArray[np.float64]
     combine_bytes: NDArray[np.float64]
@@ -86,16 +85,24 @@ class Row:
     ----------
     values : mapping of str to number, text or None
         The columns of ``results.csv``; None where a cell is empty.
+    load_config : callable
+        Reads its resolved configuration, which failed runs have too.
     load : callable
         Reads its :class:`Detail`.
     """
 
     values: Mapping[str, Any]
+    load_config: Callable[[], dict[str, Any]] = field(repr=False)
     load: Callable[[], Detail] = field(repr=False)
 
     @cached_property
+    def config(self) -> dict[str, Any]:
+        """The resolved configuration, read once."""
+        return self.load_config()
+
+    @cached_property
     def detail(self) -> Detail:
-        """Configuration and links, read once."""
+        """The network and its loads, read once."""
         return self.load()
 
     @property

@@ -51,7 +51,7 @@ def _config(run: Run) -> dict[str, Any]:
     return value
 
 
-def _detail(run: Run, config: dict[str, Any]) -> Detail:
+def _detail(run: Run) -> Detail:
     path = run.path / "links.csv"
     network = topology.read(run.path / "topology.json")
     try:
@@ -69,7 +69,7 @@ def _detail(run: Run, config: dict[str, Any]) -> Detail:
     summary = run.json("summary.json")
     facts = {name: summary[name] for name in ("stands_on", "warnings") if summary.get(name)}
     facts["inputs"] = run.manifest["inputs"]
-    return Detail(config, network, sizes["dispatch"], sizes["combine"], facts)
+    return Detail(network, sizes["dispatch"], sizes["combine"], facts)
 
 
 def _phases(summary: Mapping[str, Any]) -> dict[str, Any]:
@@ -124,6 +124,6 @@ def results_of_runs(paths: Sequence[Path]) -> Results:
     rows = []
     for run, (values, config) in zip(runs, found, strict=True):
         kept = {key: value for key, value in values.items() if "." not in key or key in swept}
-        rows.append(Row({"run": kept["run"], **kept}, partial(_detail, run, config)))
+        rows.append(Row({"run": kept["run"], **kept}, partial(dict, config), partial(_detail, run)))
     where = str(paths[0]) if len(paths) == 1 else f"{len(paths)} run directories"
     return Results(where, tuple(rows), swept, ("run", *swept, *COLUMNS[1:]))

@@ -78,14 +78,24 @@ def _network(path: Path, values: Mapping[str, Any], config: Mapping[str, Any], l
         raise ConfigError(f"{path}: links: {error}; {AGAIN}") from None
 
 
-def _detail(folder: Path, values: Mapping[str, Any]) -> Detail:
+def _stored(folder: Path, values: Mapping[str, Any]) -> tuple[Path, dict[str, Any]]:
+    """The file of a run, and what it says."""
     path = folder / "rows" / f"{values.get('run')}.json"
-    stored = _json(path)
-    config, links = stored.get("config"), stored.get("links")
-    if not isinstance(links, dict):
-        raise ConfigError(f"{path}: no links in it; {AGAIN}")
-    if not isinstance(config, dict):
+    return path, _json(path)
+
+
+def _config(folder: Path, values: Mapping[str, Any]) -> dict[str, Any]:
+    path, stored = _stored(folder, values)
+    if not isinstance(stored.get("config"), dict):
         raise ConfigError(f"{path}: no configuration in it; {AGAIN}")
+    return dict(stored["config"])
+
+
+def _detail(folder: Path, values: Mapping[str, Any]) -> Detail:
+    path, stored = _stored(folder, values)
+    config, links = stored.get("config"), stored.get("links")
+    if not isinstance(config, dict) or not isinstance(links, dict):
+        raise ConfigError(f"{path}: expected config and links in it; {AGAIN}")
     network = _network(path, values, config, links)
     try:
         sizes = [np.array([float(x) for x in links[f"{phase}_bytes"]]) for phase in ("dispatch", "combine")]
@@ -94,7 +104,7 @@ def _detail(folder: Path, values: Mapping[str, Any]) -> Detail:
     if any(len(size) != network.num_links for size in sizes):
         raise ConfigError(f"{path}: links: columns of different lengths; {AGAIN}")
     facts = {name: stored[name] for name in ("stands_on", "inputs", "warnings") if stored.get(name)}
-    return Detail(config, network, sizes[0], sizes[1], facts)
+    return Detail(network, sizes[0], sizes[1], facts)
 
 
 def results_of_sweep(folder: Path) -> Results:
@@ -127,7 +137,7 @@ def results_of_sweep(folder: Path) -> Results:
         if None in cell or None in cell.values():
             raise ConfigError(f"{path}: row {len(rows) + 1}: expected {len(columns)} cells; {AGAIN}")
         values = {name: text if name in ("run", "reason") else _cell(text) for name, text in cell.items()}
-        rows.append(Row(values, partial(_detail, folder, values)))
+        rows.append(Row(values, partial(_config, folder, values), partial(_detail, folder, values)))
     sweep = _json(folder / SWEEP) if (folder / SWEEP).exists() else {}
     keys = tuple(name for name in columns if "." in name) + (("repeat",) if "repeat" in columns else ())
     return Results(str(folder), tuple(rows), keys, columns, sweep)
