@@ -6,9 +6,7 @@ every time of a run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import wraps
-from typing import Any, TypeVar, cast
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,9 +15,8 @@ from moxtrace.engine.network import Network
 from moxtrace.errors import SimulationError
 from moxtrace.transfers import Phase
 
-__all__ = ["MOST", "bounded", "check_block", "too_much"]
+__all__ = ["MOST", "check_block", "too_much"]
 
-F = TypeVar("F", bound=Callable[..., Any])
 MOST = 2.0**61  # cycles or bytes; far enough from 2**63 for sums of two and for rounding
 
 
@@ -66,16 +63,3 @@ def check_block(
     total = sum(parts.values())
     if total >= MOST:
         raise SimulationError(too_much(max(parts, key=lambda name: parts[name]), total))
-
-
-def bounded(simulate: F) -> F:
-    """Let a simulation of a block begin with :func:`check_block`."""
-
-    @wraps(simulate)
-    def checked(
-        dispatch: Phase | None, combine: Phase | None, compute_ns: ArrayLike, network: Network, **options: Any
-    ) -> Any:
-        check_block((dispatch, combine), compute_ns, network, options.get("reduce_ns_per_byte", 0.0))
-        return simulate(dispatch, combine, compute_ns, network, **options)
-
-    return cast(F, checked)

@@ -1,8 +1,5 @@
 """Simulation of an MoE block transfer by transfer, without traces."""
 
-from moxtrace.engine.blocks import simulation
-from moxtrace.engine.limits import bounded
+from moxtrace.engine.blocks.simulation import ReadyBlock, ready_block, simulate_block
 
-__all__ = ["simulate_block"]
-
-simulate_block = bounded(simulation.simulate_block)
+__all__ = ["ReadyBlock", "ready_block", "simulate_block"]

@@ -1,7 +1,21 @@
 """The event loop over transfers: dispatch, compute and combine of an MoE block, without traces.
 
 Items are numbered through: the transfers of dispatch, those of combine, the rows of combine (their sum at the
-source), the ranks (their compute).
+source), the ranks (their compute).  An item is a record of four int32, together because an event needs them
+together and they lie anywhere in memory: its link, two numbers that depend on what it is, and the next item
+in the same queue, list or timer.
+
+====================  =========================  ==================  ===============================
+item                  LINK                       UP                  LEFT
+====================  =========================  ==================  ===============================
+transfer of dispatch  twice its link, and 1      its first child     its next sibling; ROOT where it
+                      where its arrival counts                       has no parent
+transfer of combine   its link                   its parent, or      its inputs, and those missing
+                                                 ``-2 - row``
+row of combine        unused                     unused              likewise
+====================  =========================  ==================  ===============================
+
+Of a transfer that leaves a switch, LEFT becomes the rank that it comes from when it is handed to its link.
 """
 
 from typing import NamedTuple
@@ -9,67 +23,48 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from moxtrace.engine.kernels import (
-    ARRIVE,
-    CURRENT,
-    FREE,
-    LATER,
-    NOW,
-    SEQ,
-    SIZE,
-    Timers,
-    begin,
-    end_timer,
-    enqueue,
-    pop,
-    push,
-    start_timer,
-    take,
-)
+from moxtrace.engine.blocks.links.kernels import Links, hand, next_event, released, start
+from moxtrace.engine.blocks.links.prefetch import prefetch
+from moxtrace.engine.kernels import ARRIVE, CURRENT, FREE, LATER, NOW, SEQ, Timers, end_timer, push, start_timer
 from moxtrace.jit import kernel
 
-__all__ = ["Block", "Progress", "children_lists", "inputs_of", "own_lists", "participants", "run"]
+__all__ = [
+    "Block", "State", "combine_items", "dispatch_items", "own_lists", "participants", "row_sources", "run",
+    "sort_by", "turns",
+]  # fmt: skip
 
 NONE = -1
-TOTAL = 16  # ``inputs`` holds how many inputs there are above these bits, and how many are missing below
-LEFT = (1 << TOTAL) - 1
+ROOT = -2
+LINK, UP, LEFT, BEHIND = 0, 1, 2, 3
+TOTAL = 16  # LEFT of combine holds how many inputs there are above these bits, and how many are missing below
+MISSING = (1 << TOTAL) - 1
 
 
 class Block(NamedTuple):
     """What is run."""
 
     num_ranks: int
+    dispatches: int  # transfers of each phase
+    combines: int
     has_dispatch: bool
     has_combine: bool
     whole_phase: bool  # a rank computes after all its dispatch, and sends nothing of combine before
     src: NDArray[np.int32]  # of each link
     dst: NDArray[np.int32]
-    d_link: NDArray[np.int32]
-    d_parent: NDArray[np.int32]
-    d_delivers: NDArray[np.bool_]
-    d_size: int
-    first_child: NDArray[np.int32]  # of each transfer of dispatch
-    sibling: NDArray[np.int32]
-    c_link: NDArray[np.int32]
-    c_up: NDArray[np.int32]  # parent, or -2 - row where the transfer reaches the source
-    c_delivers: NDArray[np.bool_]
-    c_size: int
     compute: NDArray[np.int64]  # cycles of each rank
     reduce: NDArray[np.int64]  # cycles of a sum of so many inputs
 
 
-class Progress(NamedTuple):
+class State(NamedTuple):
     """State of a run."""
 
-    behind: NDArray[np.int32]  # the next item in the same queue, list or timer
-    place: NDArray[np.int32]  # of each transfer, its place in the order of starts
-    times: NDArray[np.int64]  # shape (transfers, 2): when it was handed to its link and entered it; or empty
-    inputs: NDArray[np.int32]  # of each transfer and then each row of combine
-    origin: NDArray[np.int32]  # rank whose message leaves the switch; one entry where there is none
+    items: NDArray[np.int32]  # shape (items, 4)
+    behind: NDArray[np.int32]  # their last column
+    place: NDArray[np.int32]  # of each transfer, its place in the order of starts; empty where nobody asks
     pending: NDArray[np.int64]  # transfers of dispatch that a rank's compute waits for
     own: NDArray[np.int32]  # head of the rank's list of transfers that wait for its compute
     ready: NDArray[np.int32]  # shape (ranks, 2): head and tail of those that became ready before it
-    combines: NDArray[np.bool_]  # whether the rank takes part in combine
+    takes_part: NDArray[np.bool_]  # whether the rank takes part in combine
     dispatch_done: NDArray[np.int64]
     compute_done: NDArray[np.int64]
     finished: NDArray[np.int64]
@@ -78,117 +73,179 @@ class Progress(NamedTuple):
 
 
 @kernel
-def children_lists(parent, first_child, sibling):
-    """Chain the children of every transfer in ascending order."""
-    first_child[:] = NONE
-    for i in range(len(parent) - 1, -1, -1):
+def dispatch_items(link, parent, delivers, all_count, items):
+    """Fill in the transfers of dispatch; their children are chained in ascending order."""
+    for i in range(len(link)):
+        counts = 1 if all_count or delivers[i] else 0
+        items[i, LINK] = link[i] << 1 | counts
+        items[i, UP] = NONE
+        items[i, LEFT] = ROOT if parent[i] < 0 else NONE
+    for i in range(len(link) - 1, -1, -1):
         p = parent[i]
         if p >= 0:
-            sibling[i] = first_child[p]
-            first_child[p] = i
+            items[i, LEFT] = items[p, UP]
+            items[p, UP] = i
 
 
 @kernel
-def inputs_of(parent, tree_ptr, delivers, own_part, up, inputs):
-    """Fill ``up`` and ``inputs`` of combine.
+def combine_items(link, parent, tree_ptr, delivers, own_part, items):
+    """Fill in the transfers and rows of combine; returns the most inputs that a sum has.
 
     A transfer sums the transfers whose parent it is and, where it ``delivers``, the node's own part; with
     ``own_part`` the latter is missing until the node has computed.
     """
-    transfers = len(parent)
+    transfers = len(link)
+    own = (1 << TOTAL) + (1 if own_part else 0)
     for tree in range(len(tree_ptr) - 1):
+        items[transfers + tree, LEFT] = 0
         for i in range(tree_ptr[tree], tree_ptr[tree + 1]):
-            up[i] = parent[i] if parent[i] >= 0 else -2 - tree
-            at = parent[i] if parent[i] >= 0 else transfers + tree
-            inputs[at] += (1 << TOTAL) + 1
-            if delivers[i]:
-                inputs[i] += 1 << TOTAL
-                if own_part:
-                    inputs[i] += 1
+            items[i, LINK] = link[i]
+            items[i, UP] = parent[i] if parent[i] >= 0 else -2 - tree
+            items[i, LEFT] = own if delivers[i] else 0
+    most = np.int64(0)
+    for i in range(transfers):
+        up = np.int64(items[i, UP])
+        at = up if up >= 0 else transfers - 2 - up
+        items[at, LEFT] += (1 << TOTAL) + 1
+        most = max(most, np.int64(items[at, LEFT] >> TOTAL))
+    return most
 
 
 @kernel
-def own_lists(link, src, missing, by_inputs, first, tree_ptr, source, order, round_ptr, own, behind):
+def row_sources(items, dst, tree_ptr, source):
+    """NPU that each row of combine ends at, -1 where it has no transfers; ``items`` are those of combine."""
+    for row in range(len(source)):
+        source[row] = NONE
+        for i in range(tree_ptr[row], tree_ptr[row + 1]):
+            if items[i, UP] < 0:
+                source[row] = dst[items[i, LINK]]
+
+
+@kernel
+def turns(source, seen, turn):
+    """How many earlier rows have the source of each row; ``seen`` is 0 for each source at first."""
+    for row in range(len(source)):
+        at = source[row]
+        if at >= 0:
+            turn[row] = seen[at]
+            seen[at] += 1
+
+
+@kernel
+def sort_by(key, rows, ptr, ordered):
+    """Sort ``rows`` by ``key[row]``, those of one key in the order in which they came.
+
+    ``ptr``, zeros at first, one more than there are keys and one more again, ends so that the rows of key
+    ``k`` are ``ordered[ptr[k] : ptr[k + 1]]``.
+    """
+    for row in rows:
+        ptr[key[row] + 2] += 1
+    for k in range(len(ptr) - 1):
+        ptr[k + 1] += ptr[k]
+    for row in rows:
+        at = key[row] + 1
+        ordered[ptr[at]] = row
+        ptr[at] += 1
+
+
+@kernel
+def own_lists(b, s, delivers, tree_ptr, source, order, turn_ptr):
     """Chain the transfers of combine that wait for their rank's compute, in turns.
 
-    With ``by_inputs`` those that no other transfer precedes (nothing is missing in ``missing``), else those
-    that deliver (``missing`` is true).  Round ``k`` holds the k-th row of every source (``order`` from
-    ``round_ptr[k]`` on, sources ascending); in each round a rank begins with the source after itself, so that
-    ranks do not all send to one source at a time.
+    With a whole-phase barrier those that no other transfer precedes, else those that deliver.  Turn ``k``
+    holds the k-th row of every source (``order`` from ``turn_ptr[k]`` on, sources ascending); in each turn a
+    rank begins with the source after itself, so that ranks do not all send to one source at a time.
     """
-    for k in range(len(round_ptr) - 2, -1, -1):
+    first, items, own = b.dispatches, s.items, s.own
+    for k in range(len(turn_ptr) - 2, -1, -1):
         for up_to_rank in (True, False):  # lists grow at their front: what comes last goes in first
-            for at in range(round_ptr[k + 1] - 1, round_ptr[k] - 1, -1):
+            for at in range(turn_ptr[k + 1] - 1, turn_ptr[k] - 1, -1):
                 row = order[at]
                 for i in range(tree_ptr[row + 1] - 1, tree_ptr[row] - 1, -1):
-                    rank = src[link[i]]
-                    if rank >= len(own) or (source[row] <= rank) != up_to_rank:
+                    item = first + i
+                    waits = (items[item, LEFT] & MISSING) == 0 if b.whole_phase else delivers[i]
+                    if not waits:
                         continue
-                    waits = (missing[i] & LEFT) == 0 if by_inputs else missing[i] != 0
-                    if waits:
-                        behind[first + i] = own[rank]
-                        own[rank] = first + i
+                    rank = b.src[items[item, LINK]]
+                    if rank < b.num_ranks and (source[row] <= rank) == up_to_rank:
+                        items[item, BEHIND] = own[rank]
+                        own[rank] = item
 
 
 @kernel
-def participants(b, pending, combines):
-    """Count what each rank's compute waits for, and mark the ranks that take part in combine."""
-    n = b.num_ranks
-    for i in range(len(b.d_link)):
-        sender, at = b.src[b.d_link[i]], b.dst[b.d_link[i]]
-        if at >= n or not (b.whole_phase or b.d_delivers[i]):
+def participants(b, s, parent):
+    """Count what each rank's compute waits for, and mark the ranks that take part in combine.
+
+    ``parent`` is that of dispatch; it is looked at where a message comes out of a switch.
+    """
+    n, items, src, dst = b.num_ranks, s.items, b.src, b.dst
+    for i in range(b.dispatches):
+        link = items[i, LINK] >> 1
+        if dst[link] >= n or items[i, LINK] & 1 == 0:
             continue
-        pending[at] += 1
+        s.pending[dst[link]] += 1
         if b.whole_phase:
-            pending[sender if sender < n else b.src[b.d_link[b.d_parent[i]]]] += 1
-    for link in b.c_link:
-        for end in (b.src[link], b.dst[link]):
-            if end < n:
-                combines[end] = True
+            sender = src[link]
+            s.pending[sender if sender < n else src[items[parent[i], LINK] >> 1]] += 1
+    for i in range(b.dispatches, b.dispatches + b.combines):
+        link = items[i, LINK]
+        if src[link] < n:
+            s.takes_part[src[link]] = True
+        if dst[link] < n:
+            s.takes_part[dst[link]] = True
 
 
 @kernel
-def _send(b, s, wires, links, heap, clock, item):
+def _send(b, s, links, item):
     """Hand a transfer to its link."""
-    i = item - len(b.d_link)
-    link = np.int64(b.d_link[item] if i < 0 else b.c_link[i])
-    size = b.d_size if i < 0 else b.c_size
-    if len(s.times):
-        s.times[item, 0] = clock[NOW]
-    started = enqueue(wires, links, heap, clock, link, item, size, s.behind)
-    if started:
-        _note_start(b, s, clock, item)
+    if item < b.dispatches:
+        if hand(links, 0, np.int64(s.items[item, LINK] >> 1), item, s.behind):
+            _note_start(b, s, 0, item)
+    elif hand(links, 1, np.int64(s.items[item, LINK]), item, s.behind):
+        _note_start(b, s, 1, item)
 
 
 @kernel
-def _note_start(b, s, clock, item):
-    phase = 0 if item < len(b.d_link) else 1
-    s.place[item] = s.started[phase]
+def _note_start(b, s, phase, item):
+    """Count a start; what its arrival will touch is fetched meanwhile."""
+    if len(s.place):
+        s.place[item] = s.started[phase]
     s.started[phase] += 1
-    if len(s.times):
-        s.times[item, 1] = clock[NOW]
+    up = np.int64(s.items[item, UP])
+    if phase == 1:
+        up = b.dispatches + (up if up >= 0 else b.combines - 2 - up)
+    if up >= 0:
+        prefetch(s.items, up)
 
 
 @kernel
-def _forward(b, s, wires, links, heap, clock, rank, item):
+def _foresee(s, links, link):
+    """Fetch the item that a link will serve next."""
+    item = np.int64(links.ends[link, 0])
+    if item != NONE:
+        prefetch(s.items, item)
+
+
+@kernel
+def _forward(b, s, links, rank, item):
     """All inputs are there: sum them if there are several, then send the transfer, or end the row."""
-    first = len(b.d_link)
-    inputs = s.inputs[item - first] >> TOTAL
+    inputs = s.items[item, LEFT] >> TOTAL
     if inputs >= 2 and rank < b.num_ranks:
-        start_timer(s.timers, s.behind, heap, clock, rank, item, b.reduce[inputs])
-    elif item < first + len(b.c_link):
-        _send(b, s, wires, links, heap, clock, item)
+        start_timer(s.timers, s.behind, links.heap, links.clock, rank, item, b.reduce[inputs])
+    elif item < b.dispatches + b.combines:
+        _send(b, s, links, item)
 
 
 @kernel
-def _input_arrived(b, s, wires, links, heap, clock, rank, item):
-    """One input of a transfer or row of combine is at ``rank``."""
-    at = item - len(b.d_link)
-    s.inputs[at] -= 1
-    if s.inputs[at] & LEFT:
+def _input_arrived(b, s, links, rank, item, sender):
+    """One input of a transfer or row of combine is at ``rank``, from ``sender``."""
+    s.items[item, LEFT] -= 1
+    if s.items[item, LEFT] & MISSING:
         return
+    if rank >= b.num_ranks:
+        s.items[item, LEFT] = sender
     if not b.whole_phase or rank >= b.num_ranks or s.compute_done[rank] >= 0:
-        _forward(b, s, wires, links, heap, clock, rank, item)
+        _forward(b, s, links, rank, item)
         return
     s.behind[item] = NONE
     if s.ready[rank, 0] == NONE:
@@ -199,156 +256,163 @@ def _input_arrived(b, s, wires, links, heap, clock, rank, item):
 
 
 @kernel
-def _dispatch_done(b, s, heap, clock, rank):
+def _dispatch_done(b, s, links, rank):
     """Let a rank compute."""
+    clock = links.clock
     idle = np.int64(clock[CURRENT] < 0 and b.whole_phase and b.has_dispatch)  # a node of one cycle
     s.dispatch_done[rank] = clock[NOW] + idle
-    item = np.int64(len(s.behind) - b.num_ranks + rank)
-    start_timer(s.timers, s.behind, heap, clock, rank, item, b.compute[rank] + idle)
+    item = np.int64(len(s.items) - b.num_ranks + rank)
+    start_timer(s.timers, s.behind, links.heap, clock, rank, item, b.compute[rank] + idle)
 
 
 @kernel
-def _dispatch_step(b, s, heap, clock, rank):
+def _dispatch_step(b, s, links, rank):
     """One of the transfers that a rank's compute waits for has arrived."""
     s.pending[rank] -= 1
     if s.pending[rank] == 0:
-        _dispatch_done(b, s, heap, clock, rank)
+        _dispatch_done(b, s, links, rank)
 
 
 @kernel
-def _dispatched(b, s, wires, links, heap, clock, item):
+def _dispatched(b, s, links, item, link):
     """A transfer of dispatch arrived: its sender is done with it, its children may start."""
-    link = b.d_link[item]
-    at, sender = b.dst[link], np.int64(b.src[link])
-    n = b.num_ranks
+    n, now = b.num_ranks, links.clock[NOW]
+    at, sender = np.int64(b.dst[link]), np.int64(b.src[link])
+    counts = s.items[item, LINK] & 1
     if at < n:  # a message through a switch is sent when it has come out of it
         if sender >= n:
-            sender = np.int64(b.src[b.d_link[b.d_parent[item]]])
-        s.finished[sender] = clock[NOW]
-        s.finished[at] = clock[NOW]
+            sender = np.int64(s.items[item, LEFT])
+        s.finished[sender] = now
+        s.finished[at] = now
         if b.whole_phase:
-            _dispatch_step(b, s, heap, clock, sender)
-    child = np.int64(b.first_child[item])
+            _dispatch_step(b, s, links, sender)
+    child = np.int64(s.items[item, UP])
     while child != NONE:
-        _send(b, s, wires, links, heap, clock, child)
-        child = np.int64(b.sibling[child])
-    if at < n and (b.whole_phase or b.d_delivers[item]):
-        _dispatch_step(b, s, heap, clock, np.int64(at))
+        following = np.int64(s.items[child, LEFT])
+        if at >= n:
+            s.items[child, LEFT] = sender
+        _send(b, s, links, child)
+        child = following
+    if at < n and counts:
+        _dispatch_step(b, s, links, at)
 
 
 @kernel
-def _combined(b, s, wires, links, heap, clock, item):
+def _combined(b, s, links, item, link):
     """A transfer of combine arrived: one input more for its parent, or for the row's sum at the source."""
-    i = item - len(b.d_link)
-    link = b.c_link[i]
-    at, sender = np.int64(b.dst[link]), b.src[link]
-    n = b.num_ranks
+    n, now = b.num_ranks, links.clock[NOW]
+    at, sender = np.int64(b.dst[link]), np.int64(b.src[link])
     if sender >= n:
-        sender = s.origin[i]
-    up = np.int64(b.c_up[i])
+        sender = np.int64(s.items[item, LEFT])
     if at < n:
-        s.finished[sender] = clock[NOW]
-        s.finished[at] = clock[NOW]
-    else:
-        s.origin[up] = sender
-    target = up if up >= 0 else len(b.c_link) - 2 - up
-    _input_arrived(b, s, wires, links, heap, clock, at, len(b.d_link) + target)
+        s.finished[sender] = now
+        s.finished[at] = now
+    up = np.int64(s.items[item, UP])
+    target = b.dispatches + (up if up >= 0 else b.combines - 2 - up)
+    _input_arrived(b, s, links, at, target, sender)
 
 
 @kernel
-def _computed(b, s, wires, links, heap, clock, rank):
+def _computed(b, s, links, rank):
     """A rank has computed: its own parts may go, and with a whole-phase barrier all that it sends."""
+    clock = links.clock
     s.compute_done[rank] = clock[NOW]
     s.finished[rank] = clock[NOW]
-    if b.whole_phase and b.has_combine and not s.combines[rank]:
+    if b.whole_phase and b.has_combine and not s.takes_part[rank]:
         s.finished[rank] += 1  # the file of an idle rank holds one node, of one cycle
     item = np.int64(s.own[rank])
     while item != NONE:
         following = np.int64(s.behind[item])
         if b.whole_phase:
-            _forward(b, s, wires, links, heap, clock, rank, item)
+            _forward(b, s, links, rank, item)
         else:
-            _input_arrived(b, s, wires, links, heap, clock, rank, item)
+            _input_arrived(b, s, links, rank, item, rank)
         item = following
     if s.ready[rank, 0] != NONE:  # receives that are posted now are handled after what goes on now
-        push(heap, clock, clock[NOW], clock[SEQ], LATER | rank << 2)
+        push(links.heap, clock, clock[NOW], clock[SEQ], LATER | rank << 2)
         clock[SEQ] += 1
 
 
 @kernel
-def _computed_late(b, s, wires, links, heap, clock, rank):
+def _computed_late(b, s, links, rank):
     """Forward what became ready before a rank had computed."""
     item = np.int64(s.ready[rank, 0])
     while item != NONE:
         following = np.int64(s.behind[item])
-        _forward(b, s, wires, links, heap, clock, rank, item)
+        _forward(b, s, links, rank, item)
         item = following
 
 
 @kernel
-def _fire(b, s, wires, links, heap, clock):
+def _fire(b, s, links):
     """Start the block at time 0: rank by rank what its sources send, or compute where nothing is awaited."""
     rank = np.int64(0)
     n = b.num_ranks
-    transfers = len(b.d_link)
-    for i in range(transfers + 1):
+    for i in range(b.dispatches + 1):
         source = n
-        if i < transfers:
-            if b.d_parent[i] >= 0:
+        if i < b.dispatches:
+            if s.items[i, LEFT] != ROOT:
                 continue
-            source = b.src[b.d_link[i]]
+            source = b.src[s.items[i, LINK] >> 1]
         while rank < source and rank < n:
             if s.pending[rank] == 0:
-                _dispatch_done(b, s, heap, clock, rank)
+                _dispatch_done(b, s, links, rank)
             rank += 1
-        if i < transfers:
-            _send(b, s, wires, links, heap, clock, np.int64(i))
-    for i in range(len(b.c_link)):  # a leaf without a part of its own waits for nothing
-        if not b.whole_phase and s.inputs[i] == 0:
-            _send(b, s, wires, links, heap, clock, np.int64(transfers + i))
-
-
-@kernel
-def _timer_done(b, s, wires, links, heap, clock, rank, item):
-    """A sum or a rank's compute is done."""
-    first = len(b.d_link)
-    if item >= len(s.behind) - b.num_ranks:
-        _computed(b, s, wires, links, heap, clock, rank)
+        if i < b.dispatches:
+            _send(b, s, links, np.int64(i))
+    if b.whole_phase:
         return
-    s.finished[rank] = clock[NOW]
-    if item < first + len(b.c_link):
-        _send(b, s, wires, links, heap, clock, item)
+    for i in range(b.dispatches, b.dispatches + b.combines):
+        if s.items[i, LEFT] == 0:  # a leaf without a part of its own waits for nothing
+            _send(b, s, links, np.int64(i))
 
 
 @kernel
-def run(b, s, wires, links, heap, clock, limit):
-    """Process up to ``limit`` events, after the start of the block; returns how many more are scheduled."""
-    if clock[CURRENT] < 0:
-        _fire(b, s, wires, links, heap, clock)
-    first = len(b.d_link)
+def _timer_done(b, s, links, rank, item):
+    """A sum or a rank's compute is done."""
+    if item >= len(s.items) - b.num_ranks:
+        _computed(b, s, links, rank)
+        return
+    s.finished[rank] = links.clock[NOW]
+    if item < b.dispatches + b.combines:
+        _send(b, s, links, item)
+
+
+@kernel
+def _timer(b, s, links, rank, timer):
+    """A timer went off."""
+    item = np.int64(s.timers.data[timer, 1])
+    while item != NONE:
+        following = np.int64(s.behind[item])
+        _timer_done(b, s, links, rank, item)
+        item = following
+    end_timer(s.timers, rank, timer)
+
+
+@kernel
+def run(b, s, links, limit):
+    """Process up to ``limit`` events, after the start of the block; returns whether more are scheduled."""
+    if links.clock[CURRENT] < 0:
+        _fire(b, s, links)
     for _ in range(limit):
-        if clock[SIZE] == 0:
-            break
-        what = pop(heap, clock)
+        what = next_event(links)
+        if what < 0:
+            return False
         kind, item, where = what & 3, (what >> 2) & 0xFFFFFFFF, what >> 34
         if kind == ARRIVE:
-            if item < first:
-                _dispatched(b, s, wires, links, heap, clock, item)
+            if item < b.dispatches:
+                _dispatched(b, s, links, item, where)
             else:
-                _combined(b, s, wires, links, heap, clock, item)
+                _combined(b, s, links, item, where)
         elif kind == FREE:
-            waiting = take(links, where, item, s.behind)
+            waiting = released(links, where, s.behind)
             if waiting != NONE:
-                size = b.d_size if waiting < first else b.c_size
-                begin(wires, links, heap, clock, where, item, waiting, size)
-                _note_start(b, s, clock, waiting)
+                phase = 0 if waiting < b.dispatches else 1
+                start(links, phase, where, item, waiting)
+                _note_start(b, s, phase, waiting)
+                _foresee(s, links, where)
         elif kind == LATER:
-            _computed_late(b, s, wires, links, heap, clock, item)
+            _computed_late(b, s, links, item)
         else:
-            done = s.timers.data[item, 1]
-            while done != NONE:
-                following = np.int64(s.behind[done])
-                _timer_done(b, s, wires, links, heap, clock, where, done)
-                done = following
-            end_timer(s.timers, where, item)
-    return clock[SIZE]
+            _timer(b, s, links, where, item)
+    return True

@@ -1,0 +1,1 @@
+"""Links and the event queue of the block simulation."""
