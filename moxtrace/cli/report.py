@@ -13,7 +13,7 @@ __all__ = ["command"]
 
 
 @click.command(
-    epilog="Examples: moxtrace report sweep -o report.html; moxtrace report runs/tree runs/mox -o report.html",
+    epilog="Examples: moxtrace report sweep -o report.html; moxtrace report runs/mox -o mox.html",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))

@@ -100,6 +100,7 @@ def _draw(results: Results, policies: list[str] | None, figure: Figure, drawing:
     if npus > MAX_NPUS:
         links = max(row.detail.topology.num_links for row in mine.values())
         title += f": the {HOTTEST} hottest of {links:,} links"
+        drawing.caption += f" Of more than {MAX_NPUS} NPUs only the {HOTTEST} hottest links are drawn."
     figure.suptitle(wrapped(title, round(17 * size * across)), fontsize=7.5)
 
 
@@ -114,8 +115,7 @@ def map_drawing(results: Results, policies: list[str] | None = None) -> Drawing:
     """
     caption = (
         "The network, each direction of a cable an arc coloured by its load in dispatch over the ideal "
-        "switch's busiest port; the busiest links lie on top. Of networks of more than "
-        f"{MAX_NPUS} NPUs only the {HOTTEST} hottest links are drawn, and NPUs as dots."
+        "switch's busiest port; the busiest links lie on top."
     )
     with_links_between_npus(results, setting_of(results))  # refused before anything is drawn
     whose = f", {' and '.join(policies)}" if policies else ""

@@ -139,5 +139,8 @@ def results_of_sweep(folder: Path) -> Results:
         values = {name: text if name in ("run", "reason") else _cell(text) for name, text in cell.items()}
         rows.append(Row(values, partial(_config, folder, values), partial(_detail, folder, values)))
     sweep = _json(folder / SWEEP) if (folder / SWEEP).exists() else {}
-    keys = tuple(name for name in columns if "." in name) + (("repeat",) if "repeat" in columns else ())
+    several = [
+        name for name in ("engine", "repeat") if len({row.values.get(name) for row in rows if row.ok}) > 1
+    ]
+    keys = (*(name for name in columns if "." in name), *several)
     return Results(str(folder), tuple(rows), keys, columns, sweep)

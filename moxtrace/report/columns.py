@@ -24,7 +24,8 @@ _HEADINGS = {
 # what a configuration key says again
 _TWINS = {"policy": "routing.policy", "npus": "topology.npus", "topology": "topology.kind"}
 _ALWAYS = ("run", "status", "slowdown", "completion_ns", "policy")
-_LAST = ("moxtrace_version", "astra_sim_version", "wall_s", "peak_memory_bytes", "reason")
+_LAST = ("moxtrace_version", "astra_sim_version", "wall_s", "peak_memory_bytes")
+_FIRST_RESULTS = ("slowdown", "completion_ns")
 
 
 def heading_of(column: str) -> str:
@@ -51,7 +52,7 @@ def reading_of(column: str) -> Callable[[Any], str]:
             return ""
         if isinstance(value, (int, float)):
             return number(value)
-        return shown(value, 400 if column == "reason" else 40)
+        return shown(value, 80 if column == "reason" else 40)
 
     return read
 
@@ -77,8 +78,11 @@ def columns_of(results: Results) -> list[str]:
         measured = any(isinstance(value, float) for value in found)
         if len(found) > 1 or column in _ALWAYS or measured or column.endswith("_ns"):
             chosen.append(column)
-    first = [column for column in chosen if column not in _LAST]
-    return first + [column for column in _LAST if column in chosen]
+    # what was asked, what became of it, the main result, all others
+    asked = chosen[: chosen.index("status")] if "status" in chosen else []
+    head = [*asked, *(c for c in ("status", "reason", *_FIRST_RESULTS) if c in chosen)]
+    rest = [column for column in chosen if column not in head and column not in _LAST]
+    return head + rest + [column for column in _LAST if column in chosen]
 
 
 def constants_of(results: Results) -> dict[str, str]:

@@ -67,7 +67,8 @@ def glance(results: Results) -> list[Element]:
 
 def figures(results: Results) -> list[Element]:
     """Every figure that the results allow, and why others are not there."""
-    made, missing = [], []
+    made: list[Element] = []
+    missing: list[Element] = []
     for kind in KINDS:
         try:
             drawn = drawings(results, kind, apart=True)
@@ -148,7 +149,6 @@ def _hottest_of(row: Row) -> Iterator[list[str]]:
         yield [
             str(rank), " \N{RIGHTWARDS ARROW} ".join(ends), f"{loads[e]:.3f}",
             format_bytes(detail.dispatch_bytes[e]), format_bytes(detail.combine_bytes[e]),
-            f"{network.capacity_gbps[e]:g}",
         ]  # fmt: skip
 
 
@@ -156,10 +156,10 @@ def hottest(setting: Setting | None) -> list[Element]:
     """The busiest links of each policy, in the setting that the figures show."""
     if setting is None:
         return [_note("No run has link loads.")]
-    columns = ["", "link", "load / port", "dispatch", "combine", "Gbit/s"]
+    columns = ["", "link", "load / port", "dispatch", "combine"]
     made = []
     for policy, row in setting.first.items():
-        rows = table(columns, _hottest_of(row), f"Hottest links, {policy}", (0, 2, 3, 4, 5))
+        rows = table(columns, _hottest_of(row), f"Hottest links, {policy}", (0, 2, 3, 4))
         made.append(element("div", element("h3", policy), rows))
     said = f"The {HOTTEST} busiest links in dispatch, over the ideal switch's busiest port: {setting.title}."
     return [_note(said), element("div", *made, class_="side")]

@@ -97,7 +97,7 @@ def figure(drawing: Drawing, name: str) -> Element:
     )
     return element(
         "figure",
-        element("h3", title, id=f"{name}-title"),
-        element("div", svg, tools),
+        element("div", element("h3", title, id=f"{name}-title"), tools, class_="head"),
+        element("div", svg, class_="frame"),
         element("figcaption", drawing.caption, id=f"{name}-caption"),
     )

@@ -122,7 +122,7 @@
       from = [event.clientX, event.clientY];
     });
     for (const end of ["pointerup", "pointercancel"]) svg.addEventListener(end, () => (from = null));
-    const [out, back, into] = svg.parentElement.querySelectorAll(".tools button");
+    const [out, back, into] = svg.closest("figure").querySelectorAll(".tools button");
     out.addEventListener("click", () => zoom(1 / 0.7));
     back.addEventListener("click", reset);
     into.addEventListener("click", () => zoom(0.7));
