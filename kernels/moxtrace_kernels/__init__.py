@@ -13,6 +13,7 @@ from typing import Any
 from .errors import (
     ArgumentError,
     CapacityError,
+    DeviceError,
     Failure,
     KernelsError,
     LibraryError,
@@ -39,6 +40,7 @@ __all__ = [
     "AllToAll",
     "ArgumentError",
     "CapacityError",
+    "DeviceError",
     "Dispatched",
     "Distributed",
     "Failure",

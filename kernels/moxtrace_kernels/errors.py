@@ -7,6 +7,7 @@ from dataclasses import dataclass
 __all__ = [
     "ArgumentError",
     "CapacityError",
+    "DeviceError",
     "Failure",
     "KernelsError",
     "LibraryError",
@@ -40,49 +41,57 @@ class LibraryError(KernelsError, RuntimeError):
     """The compiled library is absent, cannot be loaded, or refused a call."""
 
 
-@dataclass(frozen=True)
-class Failure:
-    """A wait on the GPU that ran out of time.
-
-    Attributes
-    ----------
-    rank, peer
-        Who waited, and for whom.
-    phase
-        What was waited for, in the kernels' words.
-    token
-        Token (or slot) that was waited for; -1 when none in particular.
-    wanted, found
-        Value of the 64-bit signal that would have ended the wait, and the last one seen.
-    """
-
-    rank: int
-    peer: int
-    phase: str
-    token: int
-    wanted: int
-    found: int
-
-    def __str__(self) -> str:
-        token = "" if self.token < 0 else f", token {self.token}"
-        return (
-            f"rank {self.rank} waited too long for rank {self.peer} in {self.phase}{token}: the signal is "
-            f"{self.found}, wanted at least {self.wanted}"
-        )
-
-
-class WaitExpiredError(KernelsError, RuntimeError):
-    """A peer did not answer before the deadline; what this rank received is not to be used.
+class DeviceError(KernelsError, RuntimeError):
+    """A kernel could not go on; nothing of this epoch is to be used, and every later call fails as well.
 
     Attributes
     ----------
     failure : Failure
-        Which wait, on whom.
+        Which kernel, where, and why.
     """
 
     def __init__(self, failure: Failure) -> None:
-        super().__init__(
-            f"{failure}; look at rank {failure.peer} first (it may have stopped, or never called this half), "
-            "or raise timeout_ms"
-        )
+        super().__init__(failure.message)
         self.failure = failure
+
+
+class WaitExpiredError(DeviceError):
+    """A peer did not answer before the deadline: look at that rank first, it may have stopped or be an epoch behind."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What a kernel left behind when it could not go on; the first one is kept.
+
+    Attributes
+    ----------
+    phase : str
+        What the kernel was doing, for example ``dispatch packet``.
+    rank, peer : int
+        Who failed, and who was waited for (for ``dispatch rows`` the local expert).
+    token : int or None
+        Token on the rank that sent it.
+    epoch : int
+        Dispatches since the object was made.
+    wanted, found : int
+        Value of the signal that would have ended the wait, and the last one seen; for other phases what the message
+        says.
+    is_wait : bool
+        A wait ran out of time.
+    message : str
+        All of it in one line.
+    """
+
+    phase: str
+    rank: int
+    peer: int
+    token: int | None
+    epoch: int
+    wanted: int
+    found: int
+    is_wait: bool
+    message: str
+
+    def error(self) -> DeviceError:
+        """The exception that stands for this failure."""
+        return WaitExpiredError(self) if self.is_wait else DeviceError(self)

@@ -123,10 +123,10 @@ class Halves(ABC):
         ----------
         x : Tensor
             ``[tokens, hidden]`` of the dispatch dtype, contiguous, at most ``max_tokens`` rows, 0 rows allowed. Like
-            the other tensors it may be overwritten once the stream has passed ``combine_recv``.
+            the other tensors it may be overwritten once the stream has passed this half.
         experts : Tensor
-            ``[tokens, top_k]`` int32 or int64. A negative number names no expert; an expert is named at most once per
-            token.
+            ``[tokens, top_k]`` int32 or int64; a negative number names no expert. An expert that a token names twice
+            gets it once, and counts with both weights.
         weights : Tensor, optional
             ``[tokens, top_k]`` float32: factor of each expert's output in the sum that combine returns. None: 1.
         scales : Tensor, optional

@@ -67,7 +67,7 @@ class Shape:
     max_tokens : int
         Most rows of ``x`` on one rank.
     hidden : int
-        Elements of a row; a row must be a multiple of 16 bytes in each of the three dtypes.
+        Elements of a row; a row of the dispatch dtype must be a multiple of 16 bytes.
     dispatch, expert_out, combine : str
         What is sent, what the experts write, what combine returns: ``bf16``, ``fp16``, ``fp32``; ``dispatch`` may
         also be ``fp8``, which carries one fp32 scale per 128 elements. torch dtypes are taken too.
@@ -109,8 +109,8 @@ class Shape:
             ("ranks", 1, MAX_RANKS),
             ("experts", 1, MAX_EXPERTS),
             ("top_k", 1, MAX_TOP_K),
-            ("max_tokens", 1, 2**24),
-            ("hidden", 1, 2**24),
+            ("max_tokens", 1, 2**20),
+            ("hidden", 1, 2**20),
             ("dp", 1, self.ranks),
             ("row_capacity", 0, 2**31 - 1),
             ("row_align", 0, 2**16),
@@ -128,22 +128,15 @@ class Shape:
         for field in ("expert_out", "combine"):
             if getattr(self, field) == "fp8":
                 raise ShapeError(f"{field} is fp8; sums need bf16, fp16 or fp32")
-        for field in ("dispatch", "expert_out", "combine"):
-            row = self.hidden * DTYPE_BYTES[getattr(self, field)]
-            if row % VECTOR_BYTES:
-                raise ShapeError(
-                    f"hidden is {self.hidden}: a row of {field} ({getattr(self, field)}) is {row} bytes; "
-                    f"expected a multiple of {VECTOR_BYTES}"
-                )
-        if self.row_align and self.row_capacity % self.row_align:
+        row = self.hidden * DTYPE_BYTES[self.dispatch]
+        if row % VECTOR_BYTES:
             raise ShapeError(
-                f"row_capacity is {self.row_capacity}; expected a multiple of row_align, which is {self.row_align}"
+                f"hidden is {self.hidden}: a row of {self.dispatch} is {row} bytes; expected a multiple of "
+                f"{VECTOR_BYTES}"
             )
-
-    @property
-    def groups(self) -> int:
-        """Sets of ranks that hold different tokens."""
-        return self.ranks // self.dp
+        rows = self.capacity * (1 if self.row_align else self.local_experts(0))
+        if rows >= 2**31:
+            raise ShapeError(f"one rank would have {rows} rows; expected fewer than 2^31: give row_capacity")
 
     @property
     def scale_blocks(self) -> int:
@@ -151,16 +144,20 @@ class Shape:
         return -(-self.hidden // SCALE_BLOCK)
 
     @property
+    def slots(self) -> int:
+        """Tokens that one rank sends at most."""
+        return -(-self.max_tokens // self.dp)
+
+    @property
     def capacity(self) -> int:
         """Rows per expert (padded) or in all (packed) that ``dispatch_recv`` has room for."""
         if self.row_capacity:
             return self.row_capacity
-        tokens = self.groups * self.max_tokens
+        arrive = self.ranks * self.slots
         if not self.row_align:
-            return tokens
+            return arrive
         local = self.local_experts(0)  # the rank that has most
-        rows = tokens * min(self.top_k, local) + local * (self.row_align - 1)
-        return -(-rows // self.row_align) * self.row_align
+        return arrive * min(self.top_k, local) + local * (self.row_align - 1)
 
     def local_experts(self, rank: int) -> int:
         """Experts that a rank hosts.
