@@ -6,6 +6,8 @@ pair; the tokens that experts work on, each counted once per NPU.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -42,7 +44,7 @@ def assumptions_of(case: Case) -> dict[str, str]:
     return found
 
 
-def tokens_per_npu(config: RunConfig, npus: int, host: NDArray[np.int32]) -> NDArray[np.int64]:
+def tokens_per_npu(config: RunConfig, npus: int, host: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
     """Tokens that each NPU's experts work on, each counted once however many of them it chose."""
     if config.recording.path is None:
         raise ConfigError(
@@ -78,10 +80,10 @@ def single_paths(topology: Topology, demand: Demand, size_bytes: int) -> Phase:
     copies = demand.unicast()
     links = path[copies.source, copies.dest]
     count = (links >= 0).sum(axis=1)
-    step = np.broadcast_to(np.arange(longest), links.shape)[links >= 0]
+    position = np.broadcast_to(np.arange(longest), links.shape)[links >= 0]
     link = links[links >= 0]
     ends = np.zeros(len(copies.source) + 1, np.int64)
     np.cumsum(count, out=ends[1:])
-    parent = np.where(step > 0, np.arange(len(link)) - 1, -1).astype(np.int32)
-    delivers = step == np.repeat(count, count) - 1
+    parent = np.where(position > 0, np.arange(len(link)) - 1, -1).astype(np.int32)
+    delivers = np.equal(position, np.repeat(count, count) - 1)
     return Phase("dispatch", topology, link, parent, ends, delivers, size_bytes)

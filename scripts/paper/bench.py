@@ -21,6 +21,7 @@ from moxtrace.bound import bounds_of
 from moxtrace.config import RunConfig, load
 from moxtrace.demand import Demand
 from moxtrace.engine.blocks import simulate_block
+from moxtrace.errors import ConfigError
 from moxtrace.outputs import written_aside
 from moxtrace.routing import TABLE_POLICIES, WEIGHTED_POLICIES, loads
 from moxtrace.scenario import (
@@ -109,6 +110,8 @@ class Bench:
         )
 
     def _counting_tokens(self, base: Scenario) -> Scenario:
+        if not isinstance(base.host, np.ndarray):
+            raise ConfigError("paper.compute: tokens: experts have replicas; expected a placement without")
         tokens = tokens_per_npu(base.config, base.topology.num_npus, base.host)
         compute = base.config.compute
         return replace(

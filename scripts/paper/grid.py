@@ -142,8 +142,8 @@ def _times(plan: Plan) -> Iterator[Cell]:
     for config, sampling, npus, top_k, seed in product(
         tokens, ("exact", "uniform"), plan.npus, plan.top_k, plan.seeds
     ):
-        labels = {"stage": config, "traffic": sampling, "npus": npus, "top_k": top_k, "seed": seed}
-        traffic = {"traffic__sampling": sampling, "traffic__tokens_per_npu": tokens[config]}
+        labels: Settings = {"stage": config, "traffic": sampling, "npus": npus, "top_k": top_k, "seed": seed}
+        traffic: Settings = {"traffic__sampling": sampling, "traffic__tokens_per_npu": tokens[config]}
         yield _cell("2", config, _settings(plan, seed, npus, top_k, **traffic), **labels)
 
 
@@ -159,7 +159,7 @@ def _layers(plan: Plan) -> list[int]:
 def _skews(plan: Plan) -> Iterator[Cell]:
     """Figure 4: layers of different skew on an expander and on the network tuned for the layer's demand."""
     for layer, seed, network in product(_layers(plan), plan.seeds, ("expander", "demand-tuned")):
-        more = {"recording__layer": layer, "traffic__tokens_per_npu": plan.training_tokens}
+        more: Settings = {"recording__layer": layer, "traffic__tokens_per_npu": plan.training_tokens}
         if network == "demand-tuned":
             more["paper__topology"] = network
         settings = _settings(plan, seed, 16, 8, **more)
@@ -177,7 +177,7 @@ def _boardfly(plan: Plan) -> Iterator[Cell]:
 
 def _sizes(plan: Plan) -> Iterator[Cell]:
     """Figure 6: busiest link over sizes and top-K, and over degrees, uniform traffic."""
-    common = {"traffic__sampling": "uniform", "traffic__tokens_per_npu": plan.training_tokens}
+    common: Settings = {"traffic__sampling": "uniform", "traffic__tokens_per_npu": plan.training_tokens}
     for npus, top_k, seed in product(plan.sizes, plan.size_top_k, plan.seeds):
         settings = _settings(plan, seed, npus, top_k, **common)
         yield _cell("6", "training", settings, False, over="size", npus=npus, top_k=top_k, seed=seed)

@@ -153,8 +153,7 @@ class _Progress:
             return
         self._last = now
         took = now - self._start
-        left = took / self._done * (self._total - self._done)
-        text = f"{self._done} of {self._total} tasks, {took:.0f} s, about {left:.0f} s left"
+        text = f"{self._done} of {self._total} tasks, the large ones first; {took:.0f} s"
         print(
             f"\r{text:<60}" if self._terminal else text, end="" if self._terminal else "\n", file=sys.stderr
         )
