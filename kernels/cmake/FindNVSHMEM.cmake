@@ -38,7 +38,7 @@ include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(NVSHMEM
   REQUIRED_VARS NVSHMEM_INCLUDE_DIR NVSHMEM_DEVICE_LIBRARY NVSHMEM_HOST_LIBRARY
   VERSION_VAR NVSHMEM_VERSION
-  REASON_FAILURE_MESSAGE "looked in '${_nvshmem}'; pip install nvidia-nvshmem-cu13==3.4.5, or set NVSHMEM_HOME")
+  REASON_FAILURE_MESSAGE "looked in '${_nvshmem}': pip install nvidia-nvshmem-cu13==3.4.5, or set NVSHMEM_HOME")
 
 if(NVSHMEM_FOUND AND NOT TARGET NVSHMEM::host)
   add_library(NVSHMEM::host SHARED IMPORTED)
