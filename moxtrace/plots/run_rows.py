@@ -81,13 +81,12 @@ def _phases(summary: Mapping[str, Any]) -> dict[str, Any]:
     return {"dispatch_ns": dispatch, "compute_ns": compute - dispatch, "combine_ns": whole - compute}
 
 
-def _row(run: Run, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def _row(run: Run, name: str, detail: Detail) -> tuple[dict[str, Any], dict[str, Any]]:
     """The columns of a run, and its configuration."""
     summary, config = run.json("summary.json"), _config(run)
     times = _phases(summary)
     own = {key: summary.get(key) for key in COLUMNS if key in summary}
-    busiest, mean = summary.get("busiest_link_bytes"), summary.get("mean_link_bytes")
-    load = summary["normalized_max_load"]
+    load = float(summary["normalized_max_load"])
     return {
         **flat(config),
         **dict.fromkeys(COLUMNS),
@@ -96,7 +95,7 @@ def _row(run: Run, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
         "run": name,
         "status": "ok",
         "max_link_load": load,
-        "mean_link_load": load * mean / busiest if busiest and mean is not None else None,
+        "mean_link_load": float(detail.loads(load).mean()),
         "engine": "builtin, by transfers" if summary.get("completion_ns") is not None else None,
         "moxtrace_version": run.manifest["moxtrace"],
     }, config
@@ -118,12 +117,13 @@ def results_of_runs(paths: Sequence[Path]) -> Results:
     names = [path.name or str(path) for path in paths]
     if len(set(names)) < len(names):
         names = [str(path) for path in paths]
-    found = [_row(run, name) for run, name in zip(runs, names, strict=True)]
+    details = [_detail(run) for run in runs]
+    found = [_row(*each) for each in zip(runs, names, details, strict=True)]
     keys = list(dict.fromkeys(key for values, _ in found for key in values if "." in key))
     swept = tuple(key for key in keys if len({str(values.get(key)) for values, _ in found}) > 1)
     rows = []
-    for run, (values, config) in zip(runs, found, strict=True):
+    for detail, (values, config) in zip(details, found, strict=True):
         kept = {key: value for key, value in values.items() if "." not in key or key in swept}
-        rows.append(Row({"run": kept["run"], **kept}, partial(dict, config), partial(_detail, run)))
+        rows.append(Row({"run": kept["run"], **kept}, partial(dict, config), lambda detail=detail: detail))
     where = str(paths[0]) if len(paths) == 1 else f"{len(paths)} run directories"
     return Results(where, tuple(rows), swept, ("run", *swept, *COLUMNS[1:]))
