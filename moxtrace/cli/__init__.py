@@ -29,6 +29,7 @@ COMMANDS = {
     "weights": "Compute link weights offline.",
     "bound": "What no routing can beat, and how far each policy is from it.",
     "route": "Link loads of a configuration's policy, and what each single failure costs.",
+    "sweep": "Many configurations, one table: resumable, on one machine or many.",
     "plot": "Figures of a sweep or of run directories.",
     "report": "One self-contained page about a sweep or run directories.",
 }
