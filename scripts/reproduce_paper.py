@@ -15,12 +15,13 @@ anew.  A point that fails is named in the table with its reason, and the script 
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from paper.figures import draw_all
-from paper.grid import FIGURES, POLICIES, Cell, cells_of, merged, read_plan
+from paper.grid import CONFIGS, FIGURES, POLICIES, Cell, cells_of, merged, read_plan
 from paper.results import Results, comparisons, read_published
 from paper.store import Store
 from paper.table import table_of
@@ -41,6 +42,10 @@ def _arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="fewer seeds, sizes and tokens")
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="processes (default: 2)")
     parser.add_argument("--only", nargs="+", choices=FIGURES, metavar="FIGURE", help=", ".join(FIGURES))
+    plan = CONFIGS / "evaluation.yaml"
+    parser.add_argument(
+        "--plan", type=Path, default=plan, help="what is computed (default: configs/paper/evaluation.yaml)"
+    )
     again = (*POLICIES, BOUND, "all")
     parser.add_argument(
         "--again", nargs="+", choices=again, metavar="POLICY", help="compute anew: " + ", ".join(again)
@@ -70,7 +75,7 @@ def _bounded(results: Results, jobs: int, seeds: int) -> None:
 
 def reproduce(arguments: argparse.Namespace) -> int:
     """Compute what is missing, draw and tabulate; returns the exit status."""
-    plan, full = read_plan(arguments.quick), read_plan(False)
+    plan, full = (read_plan(quick, arguments.plan) for quick in (arguments.quick, False))
     output = arguments.output or Path("runs/paper-quick" if arguments.quick else "runs/paper")
     store = Store(output.resolve())
     cells = cells_of(plan, arguments.only or ())
@@ -105,4 +110,5 @@ def main(given: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the processes below as well
     sys.exit(main())

@@ -96,7 +96,7 @@ class Plan:
     sensitivity: list[Settings]
 
 
-def read_plan(quick: bool, path: Path = CONFIGS / "evaluation.yaml") -> Plan:
+def read_plan(quick: bool, path: Path) -> Plan:
     """The full plan, or the quick one, whose keys replace some of the full one's.
 
     Raises

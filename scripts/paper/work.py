@@ -6,6 +6,7 @@ Goes in: cases and a :class:`~paper.store.Store`.  Comes out: results in the sto
 from __future__ import annotations
 
 import multiprocessing
+import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -86,17 +87,19 @@ def tasks_of(cases: Sequence[Case], store: Store, policies: tuple[str, ...] | No
 
 
 def new_pool(jobs: int) -> Executor:
-    """Processes that start afresh, as threads and forks do not mix."""
-    return ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"))
+    """Processes that start afresh, as threads and forks do not mix; an interrupt is for who started them."""
+    context = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(jobs, context, signal.signal, (signal.SIGINT, signal.SIG_IGN))
 
 
-def work(tasks: Sequence[Task], jobs: int, pool_of: Callable[[int], Executor] = new_pool) -> None:
+def work(tasks: Sequence[Task], jobs: int, pool_of: Callable[[int], Executor] | None = None) -> None:
     """Carry out all tasks.
 
     Where a process is killed, for its memory say, all that waited is tried again, each in a process of its
     own; a task that ends that as well fails.  On an interrupt the processes end, and what was computed
     stays.
     """
+    pool_of = pool_of or new_pool
     told = _Progress(len(tasks))
     crashed = _round(tasks, jobs, pool_of, told)
     for task in crashed:
@@ -112,7 +115,12 @@ def _round(
     lost: list[Task] = []
     pool = pool_of(jobs)
     try:
-        waiting: dict[Future[None], Task] = {pool.submit(compute, task): task for task in tasks}
+        waiting: dict[Future[None], Task] = {}
+        for task in tasks:
+            try:
+                waiting[pool.submit(compute, task)] = task
+            except BrokenProcessPool:
+                lost.append(task)
         for future in as_completed(waiting):
             error = future.exception()
             if isinstance(error, BrokenProcessPool):
