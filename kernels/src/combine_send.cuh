@@ -60,7 +60,7 @@ __global__ void combine_send_kernel(const __grid_constant__ CombineSend p) {
   if (c.state->failed) return;  // slots may hold anything
   for (std::uint32_t item = warp_in_grid(); item < c.ranks * l.slots; item += warps_in_grid()) {
     const std::uint32_t source = item % c.ranks, index = item / c.ranks;
-    if (!has_token(bitmap_of(c, epoch, source, 0), index)) continue;
+    if (!comes_here(c, epoch, source, index)) continue;
     std::byte* slot = c.slot(source, index);
     const Choice* choices = choices_of(reinterpret_cast<const Header*>(slot));
     collect(c, epoch, source, index, choices, terms);

@@ -14,11 +14,6 @@ struct DispatchRecv {
 // Shared memory: where the rows of (expert, source) begin, the rows of each expert, and whether a manifest is missing.
 inline std::size_t dispatch_recv_shared(const Layout& l, std::uint32_t ranks) { return (std::size_t{l.local} * ranks + 2 * l.local + 2) * 4; }
 
-// A planted fault: which members of the group are taken to have nothing to say.
-__device__ inline bool is_skipped(const Common& c, std::uint32_t source) {
-  return planted(Bug::peer_behind) && source != c.rank && source / c.dp == c.rank / c.dp && tokens_sent_by(source, c.state->tokens, c.dp) == 0;
-}
-
 __device__ inline bool wait_for_manifests(const Common& c, std::uint64_t epoch, std::uint32_t* missing) {
   if (threadIdx.x == 0) *missing = 0;
   __syncthreads();
@@ -112,7 +107,7 @@ __global__ inline void dispatch_recv_kernel(const __grid_constant__ DispatchRecv
   if (!rows_fit(c, epoch, counts, starts)) return;
   for (std::uint32_t item = warp_in_grid(); item < c.ranks * c.layout.slots; item += warps_in_grid()) {
     const std::uint32_t source = item % c.ranks, index = item / c.ranks;
-    if (is_skipped(c, source) || !has_token(bitmap_of(c, epoch, source, 0), index)) continue;
+    if (!comes_here(c, epoch, source, index)) continue;
     if (c.on_wire(source) && !planted(Bug::missing_wait) &&
         !warp_waits_for(c, c.at<std::uint64_t>(c.layout.packet_signal(source, index)), epoch, Phase::packet, source, c.token_of(source, index)))
       return;

@@ -16,6 +16,16 @@ __device__ inline const std::uint32_t* bitmap_of(const Common& c, std::uint64_t 
 
 __device__ inline bool has_token(const std::uint32_t* bitmap, std::uint32_t index) { return bitmap[index / 32] >> (index % 32) & 1; }
 
+// A planted fault: which members of the group are taken to have nothing to say.
+__device__ inline bool is_skipped(const Common& c, std::uint32_t source) {
+  return planted(Bug::peer_behind) && source != c.rank && source / c.dp == c.rank / c.dp && tokens_sent_by(source, c.state->tokens, c.dp) == 0;
+}
+
+// Does the token have rows on this rank?
+__device__ inline bool comes_here(const Common& c, std::uint64_t epoch, std::uint32_t source, std::uint32_t index) {
+  return !is_skipped(c, source) && has_token(bitmap_of(c, epoch, source, 0), index);
+}
+
 // Tokens before `index` in a bitmap; by a whole warp.
 __device__ inline std::uint32_t tokens_before(const std::uint32_t* bitmap, std::uint32_t index) {
   std::uint32_t n = 0;

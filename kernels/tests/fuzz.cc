@@ -179,8 +179,13 @@ emu::Stats run_case(const Case& c) {
       remote += r;
       all += a;
     }
-  // outlives the run: a fault leaves kernels behind that still refer to it
   std::vector<std::unique_ptr<Job>> jobs(std::size_t{c.shape.ranks} * c.objects);
+  struct Abandon {  // after a fault there is no machine left that could free them
+    std::vector<std::unique_ptr<Job>>& jobs;
+    ~Abandon() {
+      for (auto& j : jobs) static_cast<void>(j.release());
+    }
+  } abandon{jobs};
   const auto stats = emu::run(c.machine, [&](int pe) {
     const auto mine = [&](std::uint32_t o) -> std::unique_ptr<Job>& { return jobs[static_cast<std::uint32_t>(pe) * c.objects + o]; };
     for (std::uint32_t o = 0; o < c.objects; o++) mine(o) = std::make_unique<Job>(c, o, pe);
