@@ -102,6 +102,8 @@ def load_drawing(results: Results) -> Drawing:
         "links sorted, busiest first. The busiest link decides how long dispatch takes. Bands span seeds and "
         "repeats."
     )
+    for rows in _curves(results)[0].values():
+        loads_of(rows[0])  # refused before anything is drawn
     return Drawing(
         "load", "Link load per policy", caption, lambda figure, drawing: _draw(results, figure, drawing)
     )

@@ -72,6 +72,10 @@ def _detail(run: Run) -> Detail:
     return Detail(network, sizes["dispatch"], sizes["combine"], facts)
 
 
+def _read_before(detail: Detail) -> Detail:
+    return detail
+
+
 def _phases(summary: Mapping[str, Any]) -> dict[str, Any]:
     """Times of the phases, one after the other; only the compute of runs that were not simulated."""
     ends = [summary.get(key) for key in ("dispatch_done_ns", "compute_done_ns", "completion_ns")]
@@ -124,6 +128,6 @@ def results_of_runs(paths: Sequence[Path]) -> Results:
     rows = []
     for detail, (values, config) in zip(details, found, strict=True):
         kept = {key: value for key, value in values.items() if "." not in key or key in swept}
-        rows.append(Row({"run": kept["run"], **kept}, partial(dict, config), lambda detail=detail: detail))
+        rows.append(Row({"run": kept["run"], **kept}, partial(dict, config), partial(_read_before, detail)))
     where = str(paths[0]) if len(paths) == 1 else f"{len(paths)} run directories"
     return Results(where, tuple(rows), swept, ("run", *swept, *COLUMNS[1:]))

@@ -94,6 +94,11 @@ def _config(folder: Path, values: Mapping[str, Any]) -> dict[str, Any]:
 def _detail(folder: Path, values: Mapping[str, Any]) -> Detail:
     path, stored = _stored(folder, values)
     config, links = stored.get("config"), stored.get("links")
+    if links is None and stored.get("status") == "ok" and "links" in stored:
+        raise ConfigError(
+            f"{path}: the network has more links than a row keeps; make a run directory of its config with "
+            "'moxtrace generate', and draw that"
+        )
     if not isinstance(config, dict) or not isinstance(links, dict):
         raise ConfigError(f"{path}: expected config and links in it; {AGAIN}")
     network = _network(path, values, config, links)

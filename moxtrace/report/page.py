@@ -103,8 +103,9 @@ def _lead(results: Results) -> str:
     failed = sum(not row.ok for row in results.rows)
     parts = [f"{len(results.rows):,} run{'' if len(results.rows) == 1 else 's'}"]
     parts.append(f"{failed:,} failed" if failed else "none failed")
-    if results.varying:
-        parts.append("over " + ", ".join(label_of(key) for key in results.varying))
+    swept = [key for key in results.keys if len({row.values.get(key) for row in results.rows}) > 1]
+    if swept:
+        parts.append("over " + ", ".join(map(label_of, swept)))
     return "; ".join(parts)
 
 

@@ -156,6 +156,13 @@ def hottest(setting: Setting | None) -> list[Element]:
     """The busiest links of each policy, in the setting that the figures show."""
     if setting is None:
         return [_note("No run has link loads.")]
+    try:
+        return _hottest_tables(setting)
+    except ConfigError as error:
+        return [_note(f"No links: {error}")]
+
+
+def _hottest_tables(setting: Setting) -> list[Element]:
     columns = ["", "link", "load / port", "dispatch", "combine"]
     made = []
     for policy, row in setting.first.items():
