@@ -1,8 +1,8 @@
 """Dispatch and combine for MoE layers over NVSHMEM, with a torch interface.
 
-``AllToAll`` runs on GPUs; ``ReferenceAllToAll`` is the same interface in plain torch, for tests and for people
-without one. ``python -m moxtrace_kernels.doctor`` looks at the machine. Names are loaded when they are first used, so
-that importing the package needs neither torch nor the compiled library.
+``AllToAll`` runs on GPUs; ``ReferenceAllToAll`` is the same interface in plain torch, for tests and for
+people without one. ``python -m moxtrace_kernels.doctor`` looks at the machine. Names are loaded when they are
+first used, so that importing the package needs neither torch nor the compiled library.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Checks of the tensors that a caller hands in: host-side only, nothing here looks at what is on the device."""
+"""Checks of the tensors that a caller hands in: host-side only, nothing here looks at what is on the "
+"device."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ def _words(dtypes: Sequence[torch.dtype]) -> str:
 
 def check_tensor(
     name: str,
-    tensor: torch.Tensor,
+    tensor: object,
     dtypes: Sequence[torch.dtype],
     shape: Sequence[int | str],
     device: torch.device,
@@ -75,8 +76,8 @@ def check_tensor(
 def _check_aligned(name: str, tensor: torch.Tensor) -> None:
     if tensor.device.type == "cuda" and tensor.data_ptr() % 16:
         raise ArgumentError(
-            f"{name} starts {tensor.data_ptr() % 16} bytes past a 16-byte boundary; expected an aligned tensor: "
-            "call .clone()"
+            f"{name} starts {tensor.data_ptr() % 16} bytes past a 16-byte boundary; expected an aligned "
+            "tensor: call .clone()"
         )
 
 
@@ -120,7 +121,9 @@ def check_dispatch(
             )
         check_tensor("scales", scales, (torch.float32,), [tokens, shape.scale_blocks], device)
     elif scales is not None:
-        raise ArgumentError(f"scales was given, but rows are {shape.dispatch}; expected None, only fp8 has scales")
+        raise ArgumentError(
+            f"scales was given, but rows are {shape.dispatch}; expected None, only fp8 has scales"
+        )
     if bound_m is not None:
         check_tensor("bound_m", bound_m.reshape(-1), (torch.int32,), [1], device)
 

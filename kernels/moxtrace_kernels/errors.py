@@ -1,4 +1,5 @@
-"""What can go wrong, as classes; every message is one line: where, what was found, what was expected, how to mend."""
+"""What can go wrong, as classes; every message is one line: where, what was found, what was expected, how "
+"to mend."""
 
 from __future__ import annotations
 
@@ -56,7 +57,8 @@ class DeviceError(KernelsError, RuntimeError):
 
 
 class WaitExpiredError(DeviceError):
-    """A peer did not answer before the deadline: look at that rank first, it may have stopped or be an epoch behind."""
+    """A peer did not answer before the deadline: look at that rank first, it may have stopped or be an "
+    "epoch behind."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +76,8 @@ class Failure:
     epoch : int
         Dispatches since the object was made.
     wanted, found : int
-        Value of the signal that would have ended the wait, and the last one seen; for other phases what the message
-        says.
+        Value of the signal that would have ended the wait, and the last one seen; for other phases what the
+        message says.
     is_wait : bool
         A wait ran out of time.
     message : str

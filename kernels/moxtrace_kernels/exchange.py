@@ -61,8 +61,8 @@ class InProcess:
         late = [peer for peer in range(self.ranks) if (half, epoch, rank, peer) not in self._boxes]
         if late:
             raise OrderError(
-                f"{half}_recv on rank {rank}: rank {late[0]} has not called {half}_send of epoch {epoch}; within one "
-                "process every rank sends before the first one receives"
+                f"{half}_recv on rank {rank}: rank {late[0]} has not called {half}_send of epoch {epoch}; "
+                "within one process every rank sends before the first one receives"
             )
         return [self._boxes.pop((half, epoch, rank, peer)) for peer in range(self.ranks)]
 

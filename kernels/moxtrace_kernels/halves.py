@@ -1,7 +1,7 @@
 """The interface of dispatch and combine: what both implementations take, give back and check.
 
-``AllToAll`` (GPUs, NVSHMEM) and ``ReferenceAllToAll`` (plain torch) are the two; a program written for one runs with
-the other.
+``AllToAll`` (GPUs, NVSHMEM) and ``ReferenceAllToAll`` (plain torch) are the two; a program written for one
+runs with the other.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ class Dispatched(NamedTuple):
     Attributes
     ----------
     rows : Tensor
-        ``[local experts, capacity, hidden]`` padded, ``[capacity, hidden]`` packed; dispatch dtype. Rows of one expert
-        follow each other in the order (source rank, token). What lies beyond an expert's count is undefined.
+        ``[local experts, capacity, hidden]`` padded, ``[capacity, hidden]`` packed; dispatch dtype. Rows of
+        one expert follow each other in the order (source rank, token). What lies beyond an expert's count is
+        undefined.
     scales : Tensor or None
         ``rows.shape[:-1] + [ceil(hidden / 128)]`` float32, fp8 only.
     counts : Tensor
@@ -71,9 +72,9 @@ class Inputs:
 class Halves(ABC):
     """Dispatch and combine of one MoE layer, split into halves so that other work can run between them.
 
-    One epoch is ``dispatch_send``, ``dispatch_recv``, the experts, ``combine_send``, ``combine_recv``, in this order.
-    Every rank takes part in every epoch, with 0 tokens if it has none. Send halves do not wait for other ranks to
-    reach this epoch. One object serves any number of layers, one after the other.
+    One epoch is ``dispatch_send``, ``dispatch_recv``, the experts, ``combine_send``, ``combine_recv``, in
+    this order. Every rank takes part in every epoch, with 0 tokens if it has none. Send halves do not wait
+    for other ranks to reach this epoch. One object serves any number of layers, one after the other.
 
     Parameters
     ----------
@@ -122,23 +123,25 @@ class Halves(ABC):
         Parameters
         ----------
         x : Tensor
-            ``[tokens, hidden]`` of the dispatch dtype, contiguous, at most ``max_tokens`` rows, 0 rows allowed. Like
-            the other tensors it may be overwritten once the stream has passed this half.
+            ``[tokens, hidden]`` of the dispatch dtype, contiguous, at most ``max_tokens`` rows, 0 rows
+            allowed. Like the other tensors it may be overwritten once the stream has passed this half.
         experts : Tensor
-            ``[tokens, top_k]`` int32 or int64; a negative number names no expert. An expert that a token names twice
-            gets it once, and counts with both weights.
+            ``[tokens, top_k]`` int32 or int64; a negative number names no expert. An expert that a token
+            names twice gets it once, and counts with both weights.
         weights : Tensor, optional
-            ``[tokens, top_k]`` float32: factor of each expert's output in the sum that combine returns. None: 1.
+            ``[tokens, top_k]`` float32: factor of each expert's output in the sum that combine returns. None:
+            1.
         scales : Tensor, optional
             ``[tokens, ceil(hidden / 128)]`` float32; with fp8 required, otherwise refused.
         bound_m : Tensor, optional
-            One int32 on the device: only the first ``min(tokens, bound_m)`` tokens are sent. Read by the kernel, so a
-            captured graph follows it.
+            One int32 on the device: only the first ``min(tokens, bound_m)`` tokens are sent. Read by the
+            kernel, so a captured graph follows it.
 
         Raises
         ------
         ArgumentError
-            A tensor of the wrong dtype, device, shape or layout; the message names what was found and expected.
+            A tensor of the wrong dtype, device, shape or layout; the message names what was found and
+            expected.
         OrderError
             The previous epoch has not been finished.
         """
@@ -155,8 +158,8 @@ class Halves(ABC):
         Parameters
         ----------
         out : Dispatched, optional
-            Where to write, as ``new_dispatched()`` makes it; None: new tensors. For CUDA graphs make it before the
-            capture.
+            Where to write, as ``new_dispatched()`` makes it; None: new tensors. For CUDA graphs make it
+            before the capture.
 
         Returns
         -------
@@ -199,9 +202,9 @@ class Halves(ABC):
     def combine_recv(self, out: torch.Tensor | None = None) -> torch.Tensor:
         """Receive the weighted sums of the experts' outputs.
 
-        Sums are taken in fp32 in a fixed order, whatever arrives first: on each host over its experts in the order of
-        the token's list, then over the hosts. A partial sum is rounded once for the wire, to the combine dtype (not
-        at all with ``wire_fp32``).
+        Sums are taken in fp32 in a fixed order, whatever arrives first: on each host over its experts in the
+        order of the token's list, then over the hosts. A partial sum is rounded once for the wire, to the
+        combine dtype (not at all with ``wire_fp32``).
 
         Parameters
         ----------
@@ -211,8 +214,8 @@ class Halves(ABC):
         Returns
         -------
         Tensor
-            Row t is the sum for token t, 0 for a token without experts. Rows of tokens beyond ``bound_m`` are left
-            alone.
+            Row t is the sum for token t, 0 for a token without experts. Rows of tokens beyond ``bound_m`` are
+            left alone.
 
         Raises
         ------

@@ -1,8 +1,8 @@
-"""Dispatch and combine in plain torch: the same interface, results and checks, without a GPU and without NVSHMEM.
+"""Dispatch and combine in plain torch: the same interface, results and checks, without GPU and NVSHMEM.
 
 Ranks live in one process (``InProcess``: call a half on every rank before the next half) or in several
-(``Distributed``: any torch.distributed group, gloo included). What travels is what the kernels send: one packet per
-(token, rank that hosts one of its experts), one partial sum back.
+(``Distributed``: any torch.distributed group, gloo included). What travels is what the kernels send: one
+packet per (token, rank that hosts one of its experts), one partial sum back.
 
 Examples
 --------
@@ -51,7 +51,8 @@ class _Packets:
 
 @dataclass(frozen=True)
 class _Arrived:
-    """Packets of every rank in the order (source, token), and the row of each choice: -1 where it is not hosted here."""
+    """Packets of every rank in the order (source, token), and the row of each choice: -1 where it is not "
+    "hosted here."""
 
     source: torch.Tensor
     token: torch.Tensor
@@ -65,7 +66,7 @@ def _take(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
 
 
 class ReferenceAllToAll(Halves):
-    """Dispatch and combine without a GPU; the halves, their arguments, results and errors are those of ``Halves``.
+    """Dispatch and combine without a GPU; arguments, results and errors are those of ``Halves``.
 
     Parameters
     ----------
@@ -102,10 +103,10 @@ class ReferenceAllToAll(Halves):
         self._epoch += 1
         shape, experts = self.shape, inputs.experts.long()
         if experts.numel() and int(experts.max()) >= shape.experts:
-            token = int((experts >= shape.experts).any(1).nonzero()[0])
+            first = int((experts >= shape.experts).any(1).nonzero()[0])
             raise ArgumentError(
-                f"experts of token {token} are {experts[token].tolist()}; expected numbers below {shape.experts}, "
-                "negative for none"
+                f"experts of token {first} are {experts[first].tolist()}; expected numbers below "
+                f"{shape.experts}, negative for none"
             )
         bound = inputs.tokens if inputs.bound_m is None else min(inputs.tokens, int(inputs.bound_m))
         token = torch.arange(self.rank % shape.dp, max(bound, 0), shape.dp)
@@ -120,7 +121,7 @@ class ReferenceAllToAll(Halves):
 
     def _dispatch_recv(self, out: Dispatched) -> None:
         packets: list[_Packets] = self._exchange.collect("dispatch", self._epoch, self.rank)
-        source = torch.cat([torch.full_like(p.token, rank) for rank, p in enumerate(packets)])
+        source = torch.cat([torch.full_like(p.token, peer) for peer, p in enumerate(packets)])
         token = torch.cat([p.token for p in packets])
         local = torch.cat([p.experts for p in packets]) - self.first_expert
         chosen = (local[:, :, None] == torch.arange(self.local_experts)).any(1)  # [packets, local experts]
@@ -142,18 +143,19 @@ class ReferenceAllToAll(Halves):
         out.row_source[at] = torch.stack([source[packet], token[packet]], 1).int()
         here = (local >= 0) & (local < self.local_experts)
         place = local.clamp(0, max(self.local_experts - 1, 0))
-        rows = torch.where(here, row.gather(1, place), -1) if self.local_experts else torch.full_like(local, -1)
+        rows = (
+            torch.where(here, row.gather(1, place), -1) if self.local_experts else torch.full_like(local, -1)
+        )
         self._arrived = _Arrived(source, token, torch.cat([p.weights for p in packets]), rows)
 
     def _starts(self, counts: torch.Tensor) -> torch.Tensor:
         """First row of each expert; refuses more rows than there is room for."""
         shape, capacity = self.shape, self.row_capacity
         if not shape.row_align:
-            for local, count in enumerate(counts.tolist()):
+            for expert, count in enumerate(counts.tolist(), self.first_expert):
                 if count > capacity:
                     raise CapacityError(
-                        f"rank {self.rank}: expert {self.first_expert + local} gets {count} rows; row_capacity is "
-                        f"{capacity}"
+                        f"rank {self.rank}: expert {expert} gets {count} rows; row_capacity is {capacity}"
                     )
             return torch.arange(self.local_experts) * capacity
         padded = -(-counts // shape.row_align) * shape.row_align
@@ -161,7 +163,8 @@ class ReferenceAllToAll(Halves):
         last = int((starts + counts).max()) if self.local_experts else 0
         if last > capacity:
             raise CapacityError(
-                f"rank {self.rank}: its experts get {last} rows, aligned to {shape.row_align}; row_capacity is {capacity}"
+                f"rank {self.rank}: its experts get {last} rows, aligned to {shape.row_align}; row_capacity "
+                f"is {capacity}"
             )
         return starts
 

@@ -1,4 +1,5 @@
-"""Shape: what every rank agrees on before the first byte moves. Plain Python; needs neither torch nor a GPU."""
+"""Shape: what every rank agrees on before the first byte moves. Plain Python; needs neither torch nor a "
+"GPU."""
 
 from __future__ import annotations
 
@@ -69,8 +70,8 @@ class Shape:
     hidden : int
         Elements of a row; a row of the dispatch dtype must be a multiple of 16 bytes.
     dispatch, expert_out, combine : str
-        What is sent, what the experts write, what combine returns: ``bf16``, ``fp16``, ``fp32``; ``dispatch`` may
-        also be ``fp8``, which carries one fp32 scale per 128 elements. torch dtypes are taken too.
+        What is sent, what the experts write, what combine returns: ``bf16``, ``fp16``, ``fp32``; ``dispatch``
+        may also be ``fp8``, which carries one fp32 scale per 128 elements. torch dtypes are taken too.
     wire_fp32 : bool
         Partial sums travel as fp32 rather than in the combine dtype.
     dp : int
@@ -122,9 +123,13 @@ class Shape:
 
     def _check_together(self) -> None:
         if self.top_k > self.experts:
-            raise ShapeError(f"top_k is {self.top_k}, but there are only {self.experts} experts to choose from")
+            raise ShapeError(
+                f"top_k is {self.top_k}, but there are only {self.experts} experts to choose from"
+            )
         if self.ranks % self.dp:
-            raise ShapeError(f"dp is {self.dp}, which does not divide the {self.ranks} ranks into equal groups")
+            raise ShapeError(
+                f"dp is {self.dp}, which does not divide the {self.ranks} ranks into equal groups"
+            )
         for field in ("expert_out", "combine"):
             if getattr(self, field) == "fp8":
                 raise ShapeError(f"{field} is fp8; sums need bf16, fp16 or fp32")
