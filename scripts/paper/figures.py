@@ -6,11 +6,12 @@ whiskers the least and the greatest.  Colours are Okabe and Ito's, and every pol
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
@@ -73,9 +74,14 @@ def _whiskers(
 
 
 def _published(axes: Axes, place: float, value: Range, policy: str, label: str | None) -> None:
-    """The paper's number: a hollow black mark, or a bar between two ends."""
+    """The paper's number: a hollow black mark, a bar between two, or an arrow down from "up to"."""
     low, high = value
     style: dict[str, Any] = {"color": "black", "linestyle": "none", "markerfacecolor": "none", "zorder": 4}
+    if low == -math.inf:
+        axes.annotate(
+            "", (place, 0.4 * high), (place, high), arrowprops={"arrowstyle": "->", "lw": 0.8, "shrinkB": 0}
+        )
+        low = high
     if low == high:
         axes.plot(
             [place], [low], marker=PAPER[policy], markersize=5, markeredgewidth=0.9, label=label, **style
@@ -93,14 +99,15 @@ def _published(axes: Axes, place: float, value: Range, policy: str, label: str |
     )
 
 
-def _percent_axis(axes: Axes, highest: float = 130) -> None:
+def _percent_axis(axes: Axes, highest: float = 130, which: Literal["x", "y"] = "y") -> None:
     """Linear up to 1 %, logarithmic beyond."""
-    axes.set_yscale("symlog", linthresh=1, linscale=0.5)
-    axes.set_ylim(-0.6, highest)
-    axes.set_yticks([t for t in (0, 1, 3, 10, 30, 100) if t < highest])
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.grid(axis="y", linewidth=0.4, color="0.88")
+    axis = getattr(axes, f"{which}axis")
+    getattr(axes, f"set_{which}scale")("symlog", linthresh=1, linscale=0.5)
+    getattr(axes, f"set_{which}lim")(-0.6, highest)
+    axis.set_ticks([t for t in (0, 1, 3, 10, 30, 100) if t < highest])
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.grid(axis=which, linewidth=0.4, color="0.88")
     axes.set_axisbelow(True)
 
 
@@ -110,6 +117,7 @@ def _legend(figure: Figure, axes: Sequence[Axes], columns: int) -> None:
     for one in axes:
         for handle, label in zip(*one.get_legend_handles_labels(), strict=True):
             found.setdefault(label, handle)
+    found = {label: found[label] for label in sorted(found, key=lambda text: text.startswith("paper"))}
     figure.legend(
         found.values(), found.keys(), loc="outside upper center", ncols=columns, frameon=False,
         handletextpad=0.4, columnspacing=1.0, borderaxespad=0.2,
@@ -152,31 +160,20 @@ def _proxy(results: Results, folder: Path) -> list[str]:
     cells = results.of("2") + results.of("4")
     if not cells:
         return []
-    figure = Figure(figsize=(WIDTH, 2.7), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 2.9), layout="constrained")
     axes = figure.add_subplot()
-    highest = 1.0
     for policy in POLICIES:
-        x = results.values(cells, policy, "normalized_max_load")
-        y = results.values(cells, policy, "communication_slowdown")
-        highest = max([highest, *x, *y])
         axes.scatter(
-            x,
-            y,
-            s=9,
-            marker=MARKS[policy],
-            label=policy,
-            facecolors="none",
-            edgecolors=COLOURS[policy],
-            linewidths=0.8,
-        )
-    axes.plot([0.95, highest], [0.95, highest], color="black", linewidth=0.7, label="equal", zorder=1)
-    axes.set(
-        xlabel="busiest link / switch's busiest port (proxy)",
-        ylabel="communication time / ideal switch's\n(simulated)",
-    )
-    axes.grid(linewidth=0.4, color="0.9")
-    axes.set_axisbelow(True)
-    axes.legend(frameon=False, loc="upper left")
+            results.percent(cells, policy, "normalized_max_load"),
+            results.percent(cells, policy, "communication_slowdown"),
+            s=8, marker=MARKS[policy], label=policy, facecolors="none", edgecolors=COLOURS[policy],
+            linewidths=0.7,
+        )  # fmt: skip
+    _percent_axis(axes, 250)
+    _percent_axis(axes, 250, "x")
+    axes.plot([-0.6, 250], [-0.6, 250], color="black", linewidth=0.7, label="equal", zorder=1)
+    axes.set(xlabel=f"busiest link {OVER}", ylabel=f"communication time {OVER}")
+    axes.legend(frameon=False, loc="upper left", handletextpad=0.4)
     return _save(figure, folder, "figure_3_proxy")
 
 
@@ -201,9 +198,9 @@ def _skew(results: Results, published: dict[str, Any], folder: Path) -> list[str
         nudge = 0.004 * (i - 1.5) * (max(at.values()) - min(at.values()) or 1) * 3
         _whiskers(axes, [at[x] + nudge for x in layers], groups, policy, label=f"{policy}, {network}", **look)
         low, high = range_of(published["skew"][network][policy])
-        aside.plot(
-            [i, i], [low, high], color=COLOURS[policy], linewidth=3, linestyle=(0, (1, 0.5)) if tuned else "-"
-        )
+        low = max(low, -0.6)
+        face = "white" if tuned else COLOURS[policy]
+        aside.bar(i, high - low, 0.6, low, facecolor=face, edgecolor=COLOURS[policy], linewidth=0.9, zorder=3)
     for panel in (axes, aside):
         _percent_axis(panel, 80)
     axes.set(xlabel="hottest NPU's load / mean", ylabel=f"MoE block {OVER}")
@@ -238,7 +235,8 @@ def _boardfly(results: Results, published: dict[str, Any], folder: Path) -> list
                 capsize=2,
                 linewidth=0.8,
             )
-            axes.annotate(f"{middle:.0f}", (place, -1.5), ha="center", va="top", color="white", fontsize=6.5)
+            text = f"{middle:.0f}".replace("-", "\N{MINUS SIGN}")
+            axes.annotate(text, (place, -1.5), ha="center", va="top", fontsize=6.5)
             known = published["boardfly"][stage].get(policy)
             if known is not None:
                 name = f"paper: {'MoX' if policy == 'mox' else policy}" if i == 0 else None

@@ -6,6 +6,7 @@ Goes in: cells and a store; ``configs/paper/published.yaml``.  Comes out: values
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,9 +20,20 @@ from moxtrace.errors import ConfigError
 from paper.grid import CONFIGS, Case, Cell
 from paper.store import Store
 
-__all__ = ["Comparison", "Results", "comparisons", "number", "read_published", "spread"]
+__all__ = [
+    "TRAFFIC",
+    "Comparison",
+    "Range",
+    "Results",
+    "comparisons",
+    "number",
+    "range_of",
+    "read_published",
+    "spread",
+]
 
 CLOSE = 0.05  # points that count as equal: the paper's last digit
+TRAFFIC = {"exact": "recorded", "uniform": "uniform"}
 Range = tuple[float, float]
 Facts = dict[str, Any]
 
@@ -40,9 +52,10 @@ def read_published(path: Path = CONFIGS / "published.yaml") -> dict[str, Any]:
         raise ConfigError(f"{path}: cannot be read: {' '.join(str(error).split())}") from None
 
 
-def range_of(value: float | list[float]) -> Range:
-    """A published value as (least, greatest)."""
-    return (value[0], value[1]) if isinstance(value, list) else (value, value)
+def range_of(value: float | list[float | None]) -> Range:
+    """A published value as (least, greatest); "up to" has no least."""
+    low, high = value if isinstance(value, list) else (value, value)
+    return (-math.inf if low is None else float(low), math.inf if high is None else float(high))
 
 
 def number(value: Range | None) -> str:
@@ -52,7 +65,7 @@ def number(value: Range | None) -> str:
     low, high = value
     if low == high:
         return f"{low:g}"
-    return f"up to {high:g}" if low == 0 else f"{low:g} to {high:g}"
+    return f"up to {high:g}" if low == -math.inf else f"{low:g} to {high:g}"
 
 
 def spread(values: Sequence[float], digits: int = 1) -> str:
@@ -194,7 +207,7 @@ def _over_switch(facts: Facts, base: Facts) -> float:
 
 
 def _needed(percent: float, facts: Facts, base: Facts) -> float:
-    """The paper's own rule: slowdown = share of communication x (busiest link - 1)."""
+    """Slowdown = share of communication x (busiest link - 1), which figure 3 checks."""
     return float(1 + percent / 100 / facts["communication_share"])
 
 
@@ -233,6 +246,3 @@ def comparisons(results: Results, published: dict[str, Any]) -> list[Comparison]
         what = f"Boardfly, {stage}, over min-hop"
         found.append(_compared(results, what, range_of(row["mox"]), cells, *relative))
     return [one for one in found if one is not None]
-
-
-TRAFFIC = {"exact": "recorded", "uniform": "uniform"}

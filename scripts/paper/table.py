@@ -36,8 +36,8 @@ hides it.
 """
 WHY_BOUND = """
 *needs*: the busiest link, over the ideal switch's busiest port, at which the paper's number would be
-reached, by the paper's own rule, slowdown = share of communication x (busiest link - 1); for Boardfly it
-follows from min-hop. *bound*: what no multicast routing can undercut on these graphs and tokens (`moxtrace
+reached, if slowdown = share of communication x (busiest link - 1), as the next section finds; for Boardfly
+it follows from min-hop. *bound*: what no multicast routing can undercut on these graphs and tokens (`moxtrace
 bound`; {seeds}). Where the bound is above what is needed, the paper's number cannot be had on our graph
 with our traffic, by any policy.
 """
@@ -110,7 +110,7 @@ def _listed(value: Any) -> str:
 
 
 def _signed(value: float) -> str:
-    return f"{value:+.1f}"
+    return f"{round(value, 1) + 0.0:+.1f}"  # no minus before a zero
 
 
 def _times(results: Results, published: dict[str, Any], found: list[Comparison]) -> str:
