@@ -23,9 +23,20 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from moxtrace.engine.blocks.links.kernels import Links, hand, next_event, released, start
+from moxtrace.engine.blocks.links.kernels import hand, next_event, released, start
 from moxtrace.engine.blocks.links.prefetch import prefetch
-from moxtrace.engine.kernels import ARRIVE, CURRENT, FREE, LATER, NOW, SEQ, Timers, end_timer, push, start_timer
+from moxtrace.engine.kernels import (
+    ARRIVE,
+    CURRENT,
+    FREE,
+    LATER,
+    NOW,
+    SEQ,
+    Timers,
+    end_timer,
+    push,
+    start_timer,
+)
 from moxtrace.jit import kernel
 
 __all__ = [
@@ -61,6 +72,7 @@ class State(NamedTuple):
     items: NDArray[np.int32]  # shape (items, 4)
     behind: NDArray[np.int32]  # their last column
     place: NDArray[np.int32]  # of each transfer, its place in the order of starts; empty where nobody asks
+    times: NDArray[np.int64]  # shape (transfers, 2): when it was handed to its link and entered it; or empty
     pending: NDArray[np.int64]  # transfers of dispatch that a rank's compute waits for
     own: NDArray[np.int32]  # head of the rank's list of transfers that wait for its compute
     ready: NDArray[np.int32]  # shape (ranks, 2): head and tail of those that became ready before it
@@ -198,18 +210,24 @@ def participants(b, s, parent):
 @kernel
 def _send(b, s, links, item):
     """Hand a transfer to its link."""
-    if item < b.dispatches:
-        if hand(links, 0, np.int64(s.items[item, LINK] >> 1), item, s.behind):
-            _note_start(b, s, 0, item)
-    elif hand(links, 1, np.int64(s.items[item, LINK]), item, s.behind):
-        _note_start(b, s, 1, item)
+    phase, link = 0, np.int64(s.items[item, LINK])
+    if item >= b.dispatches:
+        phase = 1
+    else:
+        link >>= 1
+    if len(s.times):
+        s.times[item, 0] = links.clock[NOW]
+    if hand(links, phase, link, item, s.behind):
+        _note_start(b, s, links, phase, item)
 
 
 @kernel
-def _note_start(b, s, phase, item):
+def _note_start(b, s, links, phase, item):
     """Count a start; what its arrival will touch is fetched meanwhile."""
     if len(s.place):
         s.place[item] = s.started[phase]
+    if len(s.times):
+        s.times[item, 1] = links.clock[NOW]
     s.started[phase] += 1
     up = np.int64(s.items[item, UP])
     if phase == 1:
@@ -289,6 +307,8 @@ def _dispatched(b, s, links, item, link):
     child = np.int64(s.items[item, UP])
     while child != NONE:
         following = np.int64(s.items[child, LEFT])
+        if following >= 0:
+            prefetch(s.items, following)
         if at >= n:
             s.items[child, LEFT] = sender
         _send(b, s, links, child)
@@ -323,6 +343,8 @@ def _computed(b, s, links, rank):
     item = np.int64(s.own[rank])
     while item != NONE:
         following = np.int64(s.behind[item])
+        if following != NONE:
+            prefetch(s.items, following)
         if b.whole_phase:
             _forward(b, s, links, rank, item)
         else:
@@ -409,7 +431,7 @@ def run(b, s, links, limit):
             if waiting != NONE:
                 phase = 0 if waiting < b.dispatches else 1
                 start(links, phase, where, item, waiting)
-                _note_start(b, s, phase, waiting)
+                _note_start(b, s, links, phase, waiting)
                 _foresee(s, links, where)
         elif kind == LATER:
             _computed_late(b, s, links, item)

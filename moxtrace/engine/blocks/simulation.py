@@ -5,9 +5,9 @@ Goes in: the phases of a block, the compute time of every NPU, a network.  Comes
 is the order that traces are written in.  It takes the same steps in the same order as the traces of the block
 without windows would.
 
-A transfer takes 16 bytes while it runs, and 4 more where the order of starts is wanted.  The phases
-themselves are no longer needed once a block is ready: who is short of memory calls :func:`ready_block`, lets
-go of them and then calls :meth:`ReadyBlock.run`.
+A transfer takes 16 bytes while it runs; more where its place among the starts, or its times, are wanted.
+The phases themselves are no longer needed once a block is ready: who is short of memory calls
+:func:`ready_block`, lets go of them and then calls :meth:`ReadyBlock.run`.
 """
 
 from __future__ import annotations
@@ -56,8 +56,9 @@ def simulate_block(
     *,
     barrier: str,
     reduce_ns_per_byte: float,
-    order: bool = True,
     progress: Progress | None = None,
+    order: bool = True,
+    times: bool = False,
 ) -> BlockResult:
     """Run dispatch, compute and combine.
 
@@ -80,10 +81,12 @@ def simulate_block(
         arrived, and sends nothing of combine before it has computed.  ``tokens``: it computes when its own
         tokens have arrived, and only its own contributions wait for that.
     reduce_ns_per_byte : float
-    order : bool
-        Whether the order of starts is wanted.
     progress : callable, optional
         Called now and then with the transfers started and their number.
+    order : bool
+        Keep the order of starts, 4 bytes for each transfer.
+    times : bool
+        Keep when each transfer waited and started, 16 bytes for each.
 
     Returns
     -------
@@ -101,7 +104,7 @@ def simulate_block(
     """
     return ready_block(
         dispatch, combine, compute_ns, network, barrier=barrier, reduce_ns_per_byte=reduce_ns_per_byte,
-        order=order,
+        order=order, times=times,
     ).run(progress)  # fmt: skip
 
 
@@ -152,10 +155,11 @@ class ReadyBlock:
             )
         if progress is not None:
             progress(total, total)
-        first = block.dispatches if len(state.place) else 0
+        first = block.dispatches
         return BlockResult(
             state.finished, state.dispatch_done, state.compute_done, state.place[:first],
-            state.place[first:], self._link_use(), int(links.clock[EVENTS]),
+            state.place[first:], self._link_use(), int(links.clock[EVENTS]), state.times[:first],
+            state.times[first:],
         )  # fmt: skip
 
     def _link_use(self) -> LinkUse:
@@ -195,6 +199,7 @@ def ready_block(
     barrier: str,
     reduce_ns_per_byte: float,
     order: bool = True,
+    times: bool = False,
 ) -> ReadyBlock:
     """Make a block ready to run; see :func:`simulate_block`.
 
@@ -205,7 +210,7 @@ def ready_block(
     network : Network
     barrier : {"phase", "tokens"}
     reduce_ns_per_byte : float
-    order : bool
+    order, times : bool
 
     Raises
     ------
@@ -218,8 +223,8 @@ def ready_block(
     for phase, name in ((dispatch, "dispatch"), (combine, "combine")):
         if phase is not None:
             _check(phase, name, network)
-    times = _check_times(compute_ns, network, reduce_ns_per_byte)
-    check_block((dispatch, combine), times, network, reduce_ns_per_byte)
+    compute = _check_times(compute_ns, network, reduce_ns_per_byte)
+    check_block((dispatch, combine), compute, network, reduce_ns_per_byte)
     n, whole_phase = network.num_npus, barrier == "phase"
     dispatches, combines, rows = (
         0 if dispatch is None else dispatch.num_transfers,
@@ -243,10 +248,10 @@ def ready_block(
     size = 1 if combine is None else combine.size_bytes
     block = Block(
         n, dispatches, combines, dispatch is not None, combine is not None, whole_phase, network.src,
-        network.dst, comp_cycles(duration_micros(times, network.time_scale)),
+        network.dst, comp_cycles(duration_micros(compute, network.time_scale)),
         _reduce_cycles(most, size, reduce_ns_per_byte, network),
     )  # fmt: skip
-    state = _state(block, items, rows, order)
+    state = _state(block, items, rows, order, times)
     participants(block, state, np.zeros(0, np.int32) if dispatch is None else dispatch.parent)
     if combine is not None:
         source, by_turn, turn_ptr = _in_turns(block, items[dispatches:], combine.tree_ptr)
@@ -295,14 +300,15 @@ def _in_turns(
     return source, by_turn, turn_ptr[:-1]
 
 
-def _state(block: Block, items: NDArray[np.int32], rows: int, order: bool) -> State:
+def _state(block: Block, items: NDArray[np.int32], rows: int, order: bool, times: bool) -> State:
     n, transfers = block.num_ranks, block.dispatches + block.combines
     items[len(items) - n :] = -1
     # a rank's pending sums end at times that differ, all within the longest sum from now
     timers = min(block.combines + rows, n * (int(block.reduce.max(initial=0)) + 1)) + n
     none = np.full(n, -1, np.int64)
     return State(
-        items, items[:, BEHIND], np.full(transfers if order else 0, -1, np.int32), np.zeros(n, np.int64),
-        np.full(n, -1, np.int32), np.full((n, 2), -1, np.int32), np.zeros(n, np.bool_), none, none.copy(),
-        np.zeros(n, np.int64), np.zeros(2, np.int64), new_timers(timers, n),
+        items, items[:, BEHIND], np.full(transfers if order else 0, -1, np.int32),
+        np.empty((transfers if times else 0, 2), np.int64), np.zeros(n, np.int64), np.full(n, -1, np.int32),
+        np.full((n, 2), -1, np.int32), np.zeros(n, np.bool_), none, none.copy(), np.zeros(n, np.int64),
+        np.zeros(2, np.int64), new_timers(timers, n),
     )  # fmt: skip

@@ -39,4 +39,4 @@ def _prefetch(typing_context, array, row):  # type: ignore[no-untyped-def]
     return types.void(array, types.intp), generate
 
 
-prefetch = _nothing if numba.config.DISABLE_JIT else _prefetch
+prefetch: Any = _nothing if numba.config.DISABLE_JIT else _prefetch
