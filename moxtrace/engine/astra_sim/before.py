@@ -87,7 +87,7 @@ def check_traces(run: Run, progress: Callable[[int, int], None] | None = None) -
         return
     changed = [p for p in problems if p.partition(": ")[0] in run.manifest["files"]]
     inside = [p for p in problems if p not in changed]
-    named = [*inside[:1], *changed[:1]]
+    named = [p.removeprefix(f"{run.path}/") for p in (*inside[:1], *changed[:1])]
     more = len(problems) - len(named)
     also = (
         f" (and {more} more problem{'' if more == 1 else 's'}: 'moxtrace verify' lists them)" if more else ""

@@ -6,9 +6,11 @@ run directory; its output stays in ``logs/astra-sim.N`` there.
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -71,18 +73,18 @@ def link_inputs(source: Path, work: Path) -> None:
 
 def _new_logs(run: Run) -> Path:
     """A folder for this run's logs that no other run has."""
-    number = 1
-    while True:
-        logs = run.path / "logs" / f"astra-sim.{number}"
-        try:
-            logs.parent.mkdir(exist_ok=True)
-            logs.mkdir()
-        except FileExistsError:
-            number += 1
-            continue
-        except OSError as error:
-            raise OutputError(f"{logs}: cannot be made: {reason(error)}") from None
-        return logs
+    folder = run.path / "logs"
+    try:
+        folder.mkdir(exist_ok=True)
+        for number in count(1):
+            logs = folder / f"astra-sim.{number}"
+            if not logs.exists():
+                with contextlib.suppress(FileExistsError):  # another run took the name
+                    logs.mkdir()
+                    break
+    except OSError as error:
+        raise OutputError(f"{folder}: logs cannot be written there: {reason(error)}") from None
+    return logs
 
 
 def _texts(logs: Path) -> tuple[str, str]:
