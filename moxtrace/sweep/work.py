@@ -30,7 +30,6 @@ from moxtrace.demand import Demand, read_demand
 from moxtrace.engine.astra_sim import find_binary
 from moxtrace.errors import MoxtraceError, OutputError
 from moxtrace.generate import generate
-from moxtrace.routing.loads import link_load, switch_load
 from moxtrace.rundir import Run, sha256_of
 from moxtrace.scenario import block_of, prepare
 from moxtrace.shelf import EMPTY, Shelf
@@ -127,20 +126,18 @@ def _by_transfers(config: RunConfig, job: Job, shelf: Shelf) -> dict[str, Any]:
     scenario = prepare(config, shelf)
     block = block_of(scenario)
     result = simulate_block_of(scenario, block)
-    network, port = scenario.topology, switch_load(block.dispatch, scenario.demand)
-    load = link_load(block.dispatch)
+    network, dispatch = scenario.topology, block.dispatch.link_bytes()
     return {
         "npus": network.num_npus,
         **_times(result),
-        "max_link_load": result.loads["normalized_max_load"],
-        "mean_link_load": float(load.mean()) / port if port else 0.0,
+        **_link_loads(result.loads["normalized_max_load"], dispatch, network),
         **{name: result.loads[name] for name in _LOADS},
         **_bound(job.bound, config, network, scenario.demand, shelf),
         "astra_sim_version": "",
         "stands_on": scenario.stands_on,
         "warnings": list(scenario.warnings),
         "inputs": dict(scenario.inputs),
-        "links": _links(network, block.dispatch.link_bytes(), block.combine.link_bytes()),
+        "links": _links(network, dispatch, block.combine.link_bytes()),
     }
 
 
@@ -158,14 +155,10 @@ def _by_traces(config: RunConfig, job: Job, shelf: Shelf) -> dict[str, Any]:
         network = topology.read(run.path / "topology.json")
         demand = read_demand(run.path / "demand.npz")
         dispatch, combine = _link_bytes(run.path / "links.csv")
-    load = dispatch / network.capacity_gbps
-    busiest = float(load.max())
-    scale = summary["normalized_max_load"] / busiest if busiest else 0.0
     return {
         "npus": network.num_npus,
         **_times(result),
-        "max_link_load": summary["normalized_max_load"],
-        "mean_link_load": float(load.mean()) * scale,
+        **_link_loads(summary["normalized_max_load"], dispatch, network),
         **{name: summary[name] for name in _LOADS},
         **_bound(job.bound, config, network, demand, shelf),
         "astra_sim_version": version,
@@ -230,6 +223,13 @@ def _times(result: Simulation) -> dict[str, Any]:
         times["compute_ns"] = ends[1] - ends[0]
         times["combine_ns"] = result.completion_ns - ends[1]
     return times
+
+
+def _link_loads(busiest: float, dispatch: NDArray[np.int64], network: Topology) -> dict[str, float]:
+    """Busiest and mean link per unit of capacity, both over the ideal switch's busiest port."""
+    load = dispatch / network.capacity_gbps
+    most = float(load.max())
+    return {"max_link_load": busiest, "mean_link_load": float(load.mean()) * busiest / most if most else 0.0}
 
 
 def _bound(how: str, config: RunConfig, network: Topology, demand: Demand, shelf: Shelf) -> dict[str, Any]:
