@@ -1,42 +1,19 @@
 // The C interface: every exception of the C++ one becomes a status and a line of text.
 #include "mox_c.h"
 
-#include <cuda_runtime.h>
-#include <nvshmem.h>
-#include <nvshmemx.h>
-
-#include <algorithm>
-#include <cstring>
-#include <exception>
 #include <string>
 
+#include "guarded.h"
 #include "mox/alltoall.h"
 
 namespace {
 
-void put_text(const mox_text& to, const std::string& text) {
-  if (to.size == 0) return;
-  const std::size_t n = std::min(to.size - 1, text.size());
-  std::memcpy(to.text, text.data(), n);
-  to.text[n] = '\0';
-}
-
 template <std::size_t N>
 void put_text(char (&to)[N], const std::string& text) {
-  put_text(mox_text{to, N}, text);
+  mox::put_text(mox_text{to, N}, text);
 }
 
-// Runs f; what it throws becomes the error's text.
-template <class F>
-int guarded(const mox_text& error, F f) {
-  try {
-    f();
-    return 0;
-  } catch (const std::exception& e) {
-    put_text(error, e.what());
-    return 1;
-  }
-}
+using mox::guarded;
 
 mox::Shape shape_of(const mox_shape& s) {
   mox::Shape shape;
@@ -56,10 +33,6 @@ mox::Shape shape_of(const mox_shape& s) {
   const std::string wrong = mox::check(shape);
   if (!wrong.empty()) throw mox::Error(wrong);
   return shape;
-}
-
-void must(int status, const char* what) {
-  if (status != 0) throw mox::Error(std::string(what) + " returned " + std::to_string(status) + "; NVSHMEM_DEBUG=INFO says more");
 }
 
 cudaStream_t stream_of(void* s) { return static_cast<cudaStream_t>(s); }
@@ -88,31 +61,7 @@ int mox_get_sizes(const mox_shape* s, mox_sizes* out, mox_text error) {
 }
 
 int mox_describe(const mox_shape* s, mox_text out, mox_text error) {
-  return guarded(error, [&] { put_text(out, mox::describe(shape_of(*s))); });
-}
-
-size_t mox_unique_id_bytes(void) { return sizeof(nvshmemx_uniqueid_t); }
-
-int mox_unique_id(void* host_id, mox_text error) {
-  return guarded(error, [&] {
-    nvshmemx_uniqueid_t id = NVSHMEMX_UNIQUEID_INITIALIZER;
-    must(nvshmemx_get_uniqueid(&id), "nvshmemx_get_uniqueid");
-    std::memcpy(host_id, &id, sizeof id);
-  });
-}
-
-int mox_initialize(const void* host_id, int rank, int ranks, mox_text error) {
-  return guarded(error, [&] {
-    nvshmemx_uniqueid_t id;
-    std::memcpy(&id, host_id, sizeof id);
-    nvshmemx_init_attr_t attributes = NVSHMEMX_INIT_ATTR_INITIALIZER;
-    must(nvshmemx_set_attr_uniqueid_args(rank, ranks, &id, &attributes), "nvshmemx_set_attr_uniqueid_args");
-    must(nvshmemx_init_attr(NVSHMEMX_INIT_WITH_UNIQUEID, &attributes), "nvshmemx_init_attr");
-  });
-}
-
-int mox_finalize(mox_text error) {
-  return guarded(error, [] { nvshmem_finalize(); });
+  return guarded(error, [&] { mox::put_text(out, mox::describe(shape_of(*s))); });
 }
 
 mox_alltoall* mox_create(const mox_shape* s, const mox_options* o, mox_text error) {

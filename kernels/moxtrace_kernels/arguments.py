@@ -1,5 +1,4 @@
-"""Checks of the tensors that a caller hands in: host-side only, nothing here looks at what is on the "
-"device."""
+"""Checks of the tensors that a caller hands in; on the host alone, nothing looks at what is on the device."""
 
 from __future__ import annotations
 

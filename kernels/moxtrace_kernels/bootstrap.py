@@ -1,5 +1,4 @@
-"""Starting NVSHMEM over torch.distributed: one rank makes an id, all initialize with it, on the device set "
-"before."""
+"""Starting NVSHMEM over torch.distributed: one rank makes an id, every rank initializes with it."""
 
 from __future__ import annotations
 
@@ -88,8 +87,7 @@ def initialize(group: Any = None, device: torch.device | int | None = None, symm
 
 
 def finalize() -> None:
-    """Stop NVSHMEM, after the last object is closed; every rank calls this. Without a start it does "
-    "nothing."""
+    """Stop NVSHMEM, if it runs, after the last object is closed; every rank calls this."""
     if _ranks:
         load().call("mox_finalize")
         _ranks.clear()

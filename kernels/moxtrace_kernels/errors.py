@@ -1,5 +1,4 @@
-"""What can go wrong, as classes; every message is one line: where, what was found, what was expected, how "
-"to mend."""
+"""What can go wrong, as classes; a message is one line: where, what was found and expected, how to mend."""
 
 from __future__ import annotations
 
@@ -57,8 +56,7 @@ class DeviceError(KernelsError, RuntimeError):
 
 
 class WaitExpiredError(DeviceError):
-    """A peer did not answer before the deadline: look at that rank first, it may have stopped or be an "
-    "epoch behind."""
+    """A peer did not answer before the deadline: look at that rank first, it may have stopped."""
 
 
 @dataclass(frozen=True)

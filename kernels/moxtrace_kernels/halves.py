@@ -147,10 +147,11 @@ class Halves(ABC):
         """
         inputs = Inputs(x, experts, weights, scales, bound_m)
         check_dispatch(self.shape, self.device, x, experts, weights, scales, bound_m)
-        self._take_turn(0)
+        self._expect(0)
+        self._dispatch_send(inputs)
         self._dispatch_dtype = x.dtype
         self._inputs = inputs
-        self._dispatch_send(inputs)
+        self._turn = 1
 
     def dispatch_recv(self, out: Dispatched | None = None) -> Dispatched:
         """Receive the rows of this rank's experts.
@@ -175,9 +176,10 @@ class Halves(ABC):
         """
         if out is not None:
             check_out(self.new_dispatched(device="meta"), out, self.device)
-        self._take_turn(1)
+        self._expect(1)
         out = self.new_dispatched() if out is None else out
         self._dispatch_recv(out)
+        self._turn = 2
         return out
 
     def combine_send(self, rows: torch.Tensor) -> None:
@@ -196,8 +198,9 @@ class Halves(ABC):
             Called before ``dispatch_recv``.
         """
         check_rows(self.shape, self.rows_shape, self.device, rows)
-        self._take_turn(2)
+        self._expect(2)
         self._combine_send(rows)
+        self._turn = 3
 
     def combine_recv(self, out: torch.Tensor | None = None) -> torch.Tensor:
         """Receive the weighted sums of the experts' outputs.
@@ -227,12 +230,13 @@ class Halves(ABC):
         tokens = self._inputs.tokens if self._inputs is not None else 0
         if out is not None:
             check_y(self.shape, tokens, self.device, out)
-        self._take_turn(3)
+        self._expect(3)
         if out is None:
             out = torch.zeros(
                 (tokens, self.shape.hidden), dtype=TORCH_DTYPES[self.shape.combine], device=self.device
             )
         self._combine_recv(out)
+        self._turn = 0
         return out
 
     # ---- both halves at once
@@ -280,13 +284,12 @@ class Halves(ABC):
             torch.empty((rows, 2), dtype=torch.int32, device=where),
         )
 
-    def _take_turn(self, half: int) -> None:
+    def _expect(self, half: int) -> None:
         if half != self._turn:
             raise OrderError(
                 f"rank {self.rank}: {_ORDER[half]} was called where {_ORDER[self._turn]} is due; an epoch is "
                 f"{', '.join(_ORDER)}"
             )
-        self._turn = (half + 1) % len(_ORDER)
 
     @abstractmethod
     def _dispatch_send(self, inputs: Inputs) -> None: ...

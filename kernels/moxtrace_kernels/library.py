@@ -38,8 +38,7 @@ class _Shape(ctypes.Structure):
 
 
 class Options(ctypes.Structure):
-    """``mox_options``: deadline of a wait in ms, blocks of a launch (0: one per multiprocessor), threads of "
-    "a block."""
+    """``mox_options``: deadline of a wait, blocks (0: one per multiprocessor), threads of a block."""
 
     _fields_ = _fields(c_uint32, "timeout_ms blocks threads")
 
@@ -59,8 +58,7 @@ class DispatchOut(ctypes.Structure):
 
 
 class Sizes(ctypes.Structure):
-    """``mox_sizes``: bytes of symmetric memory, and of one packet, partial sum, manifest and result; rows; "
-    "slots."""
+    """``mox_sizes``: bytes of the whole, a packet, a partial sum, a manifest, a result; rows; slots."""
 
     _fields_ = _fields(c_uint64, "symmetric packet partial manifest result") + _fields(
         c_uint32, "capacity slots"

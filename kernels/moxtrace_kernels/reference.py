@@ -51,8 +51,7 @@ class _Packets:
 
 @dataclass(frozen=True)
 class _Arrived:
-    """Packets of every rank in the order (source, token), and the row of each choice: -1 where it is not "
-    "hosted here."""
+    """Packets in the order (source, token), and the row of each choice: -1 where it is not hosted here."""
 
     source: torch.Tensor
     token: torch.Tensor
@@ -76,8 +75,11 @@ class ReferenceAllToAll(Halves):
         This rank; None: taken from the exchange.
     exchange : Exchange, optional
         The network between ranks; None: the default torch.distributed group.
-    device : torch.device or str
-        Where tensors live.
+
+    Raises
+    ------
+    ArgumentError
+        The rank is not one of the shape's, or the exchange has another number of ranks.
     """
 
     def __init__(
@@ -85,7 +87,6 @@ class ReferenceAllToAll(Halves):
         shape: Shape,
         rank: int | None = None,
         exchange: Exchange | None = None,
-        device: torch.device | str = "cpu",
     ) -> None:
         network = Distributed() if exchange is None else exchange
         here = getattr(network, "rank", None) if rank is None else rank
@@ -93,14 +94,13 @@ class ReferenceAllToAll(Halves):
             raise ArgumentError(f"rank is {here}; expected a number from 0 to {shape.ranks - 1}")
         if network.ranks != shape.ranks:
             raise ArgumentError(f"the exchange has {network.ranks} ranks; the shape has {shape.ranks}")
-        super().__init__(shape, here, torch.device(device))
+        super().__init__(shape, here, torch.device("cpu"))
         self._exchange = network
         self._epoch = 0
         self._arrived: _Arrived | None = None
         self._host_of = torch.tensor([shape.host(expert) for expert in range(shape.experts)])
 
     def _dispatch_send(self, inputs: Inputs) -> None:
-        self._epoch += 1
         shape, experts = self.shape, inputs.experts.long()
         if experts.numel() and int(experts.max()) >= shape.experts:
             first = int((experts >= shape.experts).any(1).nonzero()[0])
@@ -108,6 +108,7 @@ class ReferenceAllToAll(Halves):
                 f"experts of token {first} are {experts[first].tolist()}; expected numbers below "
                 f"{shape.experts}, negative for none"
             )
+        self._epoch += 1
         bound = inputs.tokens if inputs.bound_m is None else min(inputs.tokens, int(inputs.bound_m))
         token = torch.arange(self.rank % shape.dp, max(bound, 0), shape.dp)
         hosts = torch.where(experts >= 0, self._host_of[experts.clamp(min=0)], -1)[token]
@@ -160,7 +161,7 @@ class ReferenceAllToAll(Halves):
             return torch.arange(self.local_experts) * capacity
         padded = -(-counts // shape.row_align) * shape.row_align
         starts = padded.cumsum(0) - padded
-        last = int((starts + counts).max()) if self.local_experts else 0
+        last = int(((starts + counts) * (counts > 0)).max()) if self.local_experts else 0
         if last > capacity:
             raise CapacityError(
                 f"rank {self.rank}: its experts get {last} rows, aligned to {shape.row_align}; row_capacity "

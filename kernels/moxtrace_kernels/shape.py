@@ -1,5 +1,4 @@
-"""Shape: what every rank agrees on before the first byte moves. Plain Python; needs neither torch nor a "
-"GPU."""
+"""Shape: what every rank agrees on before the first byte moves; plain Python, without torch or a GPU."""
 
 from __future__ import annotations
 
