@@ -1,5 +1,6 @@
 // Faults that tests plant with -DMOX_BUG=n, to show that the emulator finds them. A build without it has none.
 #pragma once
+#include "mox/portable.h"
 #ifndef MOX_BUG
 #define MOX_BUG 0
 #endif
@@ -18,6 +19,6 @@ enum class Bug {
   missing_part,      // 8: combine adds a partial sum without waiting for it
 };
 
-constexpr bool planted(Bug b) { return static_cast<int>(b) == MOX_BUG; }
+MOX_HD constexpr bool planted(Bug b) { return static_cast<int>(b) == MOX_BUG; }
 
 }  // namespace mox

@@ -13,10 +13,12 @@
 #if defined(__CUDACC__)
 #define MOX_SHARED_MEMORY(name) extern __shared__ __align__(16) std::byte name[]
 #define MOX_UNROLL _Pragma("unroll 4")
+#define MOX_UNROLL_ALL _Pragma("unroll")
 #define MOX_WAITING_FOR(phase, peer, token) ((void)0)
 #else
 #define MOX_SHARED_MEMORY(name) std::byte* name = emu::shared_memory()
 #define MOX_UNROLL
+#define MOX_UNROLL_ALL
 #define MOX_WAITING_FOR(phase, peer, token) emu::note(phase, static_cast<int>(peer), token)
 #endif
 
@@ -74,6 +76,15 @@ __device__ inline std::uint64_t now_ns() {
   return t;
 #else
   return emu::now_ns();
+#endif
+}
+
+// NVSHMEM's test ends in a fence of GPU scope, but a peer's stores over NVLink come from another GPU: this orders what
+// follows after them. The word only grows, so looking again does no harm.
+__device__ inline void acquire([[maybe_unused]] const std::uint64_t* word) {
+#if defined(__CUDACC__)
+  std::uint64_t seen;
+  asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(seen) : "l"(word) : "memory");
 #endif
 }
 

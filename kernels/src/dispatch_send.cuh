@@ -35,14 +35,14 @@ __device__ inline void send_manifest(const Common& c, const DispatchIn& in, std:
   for (std::uint32_t w = warp_in_block(); w < l.words; w += warps_in_block()) {  // a warp takes 32 tokens, one per lane
     const std::uint32_t t = c.token_of(c.rank, w * 32 + lane_id());
     std::int32_t local[kMaxTopK];  // the token's experts, counted from the first of this rank
-    MOX_UNROLL
+    MOX_UNROLL_ALL
     for (std::uint32_t k = 0; k < kMaxTopK; k++) {
       const std::int32_t e = k < c.top_k && t < tokens ? expert_of(c, in, t, k) : -1;
       local[k] = e < first || e - first >= static_cast<std::int32_t>(rows - 1) ? -1 : e - first;
     }
     for (std::uint32_t row = 0; row < rows; row++) {
       bool goes = false;
-      MOX_UNROLL
+      MOX_UNROLL_ALL
       for (std::uint32_t k = 0; k < kMaxTopK; k++) goes |= row == 0 ? local[k] >= 0 : local[k] == static_cast<std::int32_t>(row - 1);
       const std::uint32_t bits = __ballot_sync(kAll, goes);
       if (lane_id() == 0) bitmaps[row * l.words + w] = bits;
@@ -94,7 +94,7 @@ __device__ inline void send_packet(const Common& c, const DispatchIn& in, std::u
   if (!planted(Bug::list_too_early)) __syncthreads();  // every warp has read the list
 }
 
-__global__ inline void dispatch_send_kernel(const __grid_constant__ DispatchSend p) {
+__global__ void dispatch_send_kernel(const __grid_constant__ DispatchSend p) {
   MOX_SHARED_MEMORY(shared);
   const Common& c = p.c;
   const std::uint64_t epoch = c.state->finished + 1;

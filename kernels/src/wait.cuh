@@ -26,7 +26,10 @@ __device__ inline bool wait_for(const Common& c, std::uint64_t* word, std::uint6
   MOX_WAITING_FOR(name_of(phase), peer, token == kNoToken ? -1 : std::int64_t{token});
   std::uint64_t deadline = 0;
   for (std::uint32_t polls = 1;; polls++) {
-    if (nvshmem_uint64_test(word, NVSHMEM_CMP_GE, wanted)) return true;
+    if (nvshmem_uint64_test(word, NVSHMEM_CMP_GE, wanted)) {
+      acquire(word);
+      return true;
+    }
     if (polls % kPollsPerLook) continue;
     if (has_failed(c)) return false;
     const std::uint64_t now = now_ns();
