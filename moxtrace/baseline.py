@@ -6,13 +6,15 @@ returns one locally reduced vector.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
 from moxtrace import routing, topology
 from moxtrace.chakra.astra_inputs import cannot_express, network_bytes_per_cycle
 from moxtrace.demand import Demand
-from moxtrace.engine.blocks import simulate_block
+from moxtrace.engine.blocks import ready_block
 from moxtrace.engine.network import Network
 from moxtrace.topology import Topology
 from moxtrace.transfers import combine_of
@@ -34,6 +36,7 @@ def switch_completion_ns(
     message_bytes: tuple[int, int],
     time_scale: str,
     barrier: str,
+    progress: Callable[[int, int], None] | None = None,
 ) -> float:
     """Completion of a whole MoE block on the ideal switch of ``network``, ns.
 
@@ -48,6 +51,8 @@ def switch_completion_ns(
         Of dispatch and of combine.
     time_scale : {"ps", "ns"}
     barrier : {"phase", "tokens"}
+    progress : callable, optional
+        Called as ``progress(transfers_started, transfers)``.
     """
     switch = network if network.has_switch else topology.ideal_switch_of(network)
     dispatch = routing.route(switch, demand, "switch", None, message_bytes[0])
@@ -55,7 +60,9 @@ def switch_completion_ns(
     if not switch.is_symmetric:
         back = routing.route(switch.reversed(), demand, "switch", None, message_bytes[1])
     combine = combine_of(back, switch, message_bytes[1])
-    result = simulate_block(
-        dispatch, combine, compute_ns, network_of(switch, time_scale), barrier=barrier, reduce_ns_per_byte=0.0
-    )
-    return result.completion / cycles_per_ns(time_scale)
+    block = ready_block(
+        dispatch, combine, compute_ns, network_of(switch, time_scale), barrier=barrier,
+        reduce_ns_per_byte=0.0, order=False,
+    )  # fmt: skip
+    del dispatch, back, combine  # large, and no longer needed
+    return block.run(progress).completion / cycles_per_ns(time_scale)

@@ -88,6 +88,20 @@ class Demand:
             self.pairs,
         )
 
+    def first_rows(self, per_source: int) -> Demand:
+        """The first rows of every source, ``per_source`` at most; pairs are those of the whole."""
+        turn = np.arange(self.num_rows) - np.searchsorted(self.source, self.source)
+        kept = turn < per_source
+        count = np.diff(self.dest_ptr)
+        return Demand(
+            self.num_npus,
+            self.source[kept],
+            np.concatenate(([0], np.cumsum(count[kept]))),
+            self.dest[np.repeat(kept, count)],
+            np.arange(np.count_nonzero(kept), dtype=np.int32),
+            self.pairs,
+        )
+
 
 @allocating
 def _destination_sets(source, topk, host, num_npus, dest_ptr, dest, pairs):  # type: ignore[no-untyped-def]

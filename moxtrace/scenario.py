@@ -225,7 +225,7 @@ def _placed(
     return host, gain
 
 
-def prepare(config: RunConfig, shelf: Shelf = EMPTY) -> Scenario:
+def prepare(config: RunConfig, shelf: Shelf = EMPTY, progress: Progress | None = None) -> Scenario:
     """Carry out a configuration up to its demand.
 
     Parameters
@@ -233,6 +233,8 @@ def prepare(config: RunConfig, shelf: Shelf = EMPTY) -> Scenario:
     config : RunConfig
     shelf : Shelf
         Where the network, and later weights and routes, are kept for other runs.
+    progress : callable, optional
+        Called while tokens are drawn, as ``progress(npus_done, npus)``.
 
     Raises
     ------
@@ -247,7 +249,7 @@ def prepare(config: RunConfig, shelf: Shelf = EMPTY) -> Scenario:
     host, gain = _host_of(config, layer, network)
     source, topk_ids = sampling.sample_tokens(
         layer, mode=traffic.sampling, top_k=model.top_k, tokens_per_npu=traffic.tokens_per_npu, num_npus=n,
-        seed=traffic.seed, clip=traffic.clip,
+        seed=traffic.seed, clip=traffic.clip, progress=progress,
     )  # fmt: skip
     demand = demand_on(source, topk_ids, host, n)
     compute_ns = expert_compute_ns(demand.pairs, model, compute.peak_tflops, compute.efficiency)
@@ -285,7 +287,9 @@ def _computed(
     )  # fmt: skip
 
 
-def weights_on(scenario: Scenario, network: Topology) -> NDArray[np.float64] | MoxTables | None:
+def weights_on(
+    scenario: Scenario, network: Topology, progress: Progress | None = None
+) -> NDArray[np.float64] | MoxTables | None:
     """What the configured policy needs on ``network``, from the file or computed; None if it needs nothing.
 
     The file serves the scenario's own network only.
@@ -304,15 +308,21 @@ def weights_on(scenario: Scenario, network: Topology) -> NDArray[np.float64] | M
                 topology_hash(network), placement_hash(scenario.host), scenario.model.num_experts,
                 scenario.model.top_k, block.model_dump(exclude={"weights"}),
             ),
-            lambda: _computed(scenario.config, scenario.model, network, scenario.host),
+            lambda: _computed(scenario.config, scenario.model, network, scenario.host, progress),
         )  # fmt: skip
     return made if isinstance(made, MoxTables) else made.weight
 
 
-def _routed(scenario: Scenario, on: Topology, size_bytes: int, progress: Progress | None) -> Phase:
+def _routed(
+    scenario: Scenario,
+    on: Topology,
+    size_bytes: int,
+    progress: Progress | None,
+    weights_progress: Progress | None,
+) -> Phase:
     """Route the scenario's demand on a network by its policy, or take the routes that are kept."""
     policy, seed, demand = scenario.config.routing.policy, scenario.config.routing.seed, scenario.demand
-    weights = weights_on(scenario, on)
+    weights = weights_on(scenario, on, weights_progress)
     known = weights.arrays if isinstance(weights, MoxTables) else weights
     links, parents, ends, delivers = scenario.shelf.take(
         "routes",
@@ -339,7 +349,9 @@ def dispatch_on(
     return routing.route(network, scenario.demand, policy, weights, scenario.dispatch_bytes, seed, progress)
 
 
-def block_of(scenario: Scenario, progress: Progress | None = None) -> Block:
+def block_of(
+    scenario: Scenario, progress: Progress | None = None, weights_progress: Progress | None = None
+) -> Block:
     """Route dispatch and combine.
 
     Combine turns the trees of dispatch round.  Where links are not alike in both directions it has trees of
@@ -363,9 +375,9 @@ def block_of(scenario: Scenario, progress: Progress | None = None) -> Block:
             "use the policy 'switch'"
         )
 
-    dispatch = _routed(scenario, network, scenario.dispatch_bytes, progress)
+    dispatch = _routed(scenario, network, scenario.dispatch_bytes, progress, weights_progress)
     back = dispatch
     if not network.is_symmetric:
-        back = _routed(scenario, network.reversed(), scenario.combine_bytes, progress)
+        back = _routed(scenario, network.reversed(), scenario.combine_bytes, progress, weights_progress)
     combine = combine_of(back, network, scenario.combine_bytes)
     return Block(dispatch, combine, scenario.compute_ns, config.compute.reduce_ns_per_byte)

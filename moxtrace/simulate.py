@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from moxtrace import topology
+from moxtrace import routing, topology
 from moxtrace.baseline import network_of, switch_completion_ns
 from moxtrace.chakra import reader
 from moxtrace.chakra.astra_inputs import TRACES
@@ -26,12 +26,13 @@ from moxtrace.config import RunConfig
 from moxtrace.demand import read_demand
 from moxtrace.engine.astra_sim import check_fits, check_starts, estimate_of, execute, find_binary
 from moxtrace.engine.astra_sim.before import check_inputs, check_traces
-from moxtrace.engine.blocks import simulate_block
+from moxtrace.engine.blocks import ReadyBlock, ready_block
 from moxtrace.engine.network import Network
 from moxtrace.engine.result import Agreement, ComputeModel, LinkUse, TraceResult
 from moxtrace.engine.traces import simulate
 from moxtrace.errors import ConfigError, SimulationError, TraceError
 from moxtrace.lowering import Block
+from moxtrace.machine import available_memory
 from moxtrace.routing import loads
 from moxtrace.rundir import Run
 from moxtrace.scenario import Scenario, block_of, prepare
@@ -41,6 +42,12 @@ from moxtrace.units import cycles_per_ns
 __all__ = ["Simulation", "simulate_block_of", "simulate_config", "simulate_run"]
 
 Progress = Callable[[str, int, int], None]
+Step = Callable[[int, int], None]
+
+_PER_TRANSFER = 45  # bytes while a block is made ready: two phases, and the engine's records of both
+_PER_ROW = 64
+_PER_COPY = 200  # on the ideal switch: two transfers of one row
+_SAMPLE = 4  # rows of each source
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,7 +247,7 @@ def _utilisation(network: Network, links: LinkUse, completion: int) -> dict[str,
     return {"busiest_utilisation": float(share.max()), "mean_utilisation": float(share.mean())}
 
 
-def _switch_ns_of(scenario: Scenario, sizes: tuple[int, int]) -> float:
+def _switch_ns_of(scenario: Scenario, sizes: tuple[int, int], progress: Step | None = None) -> float:
     """Completion of the demand on the ideal switch, or what is kept of it: no policy changes it."""
     demand, options = scenario.demand, scenario.config.trace
     on = scenario.topology
@@ -251,7 +258,7 @@ def _switch_ns_of(scenario: Scenario, sizes: tuple[int, int]) -> float:
         "switch",
         (links, rows, scenario.compute_ns, sizes, options.time_scale, options.barrier),
         lambda: switch_completion_ns(
-            demand, switch, scenario.compute_ns, sizes, options.time_scale, options.barrier
+            demand, switch, scenario.compute_ns, sizes, options.time_scale, options.barrier, progress
         ),
     )
 
@@ -278,9 +285,68 @@ def simulate_config(config: RunConfig, progress: Progress | None = None) -> Simu
         When the configuration cannot be carried out.
     """
     tell = progress or (lambda step, done, total: None)
-    tell("tokens and topology", 0, 1)
-    scenario = prepare(config)
-    return simulate_block_of(scenario, block_of(scenario, partial(tell, "routes")), progress)
+    scenario = prepare(config, progress=partial(tell, "tokens"))
+    _refuse_too_large(scenario)
+    ready = _ready(scenario, block_of(scenario, partial(tell, "routes"), partial(tell, "weights")))
+    return _simulated(scenario, ready, tell)
+
+
+def _refuse_too_large(scenario: Scenario) -> None:
+    """Refuse what does not fit into memory before it is routed: a few tokens of each source tell."""
+    demand, network = scenario.demand, scenario.topology
+    few, copies = demand.first_rows(_SAMPLE), len(demand.dest)
+    if scenario.sends_copies or network.has_switch:
+        rows, phase = copies, routing.route(network, few, "min-hop", None, 1)
+    else:
+        rows, phase = demand.num_rows, routing.route(network, few, "tree", None, 1)
+    transfers = phase.num_transfers * demand.num_rows // max(few.num_rows, 1)
+    runs = (_PER_TRANSFER - 13) * transfers + _PER_COPY * copies  # the block itself, and the switch beside it
+    needed = max(_PER_TRANSFER * transfers, runs) + _PER_ROW * rows
+    there = available_memory()
+    if there is not None and needed > there:
+        raise ConfigError(
+            f"traffic.tokens_per_npu: {scenario.config.traffic.tokens_per_npu:,} tokens on each of "
+            f"{network.num_npus} NPUs make about {2 * transfers:,} transfers under policy "
+            f"{scenario.config.routing.policy}, and simulating them needs about {needed / 1e9:.1f} GB; "
+            f"{there / 1e9:.1f} GB are free: use fewer tokens or NPUs"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Ready:
+    """A block that is ready to run, and what is to be said of the phases that it was made of."""
+
+    block: ReadyBlock
+    network: Network
+    sizes: tuple[int, int]
+    loads: dict[str, Any]
+
+
+def _ready(scenario: Scenario, block: Block) -> _Ready:
+    """Make a block ready; its phases are not needed any longer, and they are large."""
+    network = network_of(scenario.topology, scenario.config.trace.time_scale)
+    made = ready_block(
+        block.dispatch, block.combine, block.compute_ns, network, barrier=scenario.config.trace.barrier,
+        reduce_ns_per_byte=block.reduce_ns_per_byte, order=False,
+    )  # fmt: skip
+    sizes = (block.dispatch.size_bytes, block.combine.size_bytes)
+    return _Ready(made, network, sizes, loads.summary(block.dispatch, scenario.demand))
+
+
+class _Together:
+    """Progress of two things that are done side by side, as one."""
+
+    def __init__(self, tell: Step, totals: tuple[int, int]) -> None:
+        self._tell, self._totals, self._done = tell, totals, [0, 0]
+
+    def part(self, at: int) -> Step:
+        """What the one or the other calls."""
+
+        def step(done: int, total: int) -> None:
+            self._done[at] = done * self._totals[at] // max(total, 1)
+            self._tell(sum(self._done), sum(self._totals))
+
+        return step
 
 
 def simulate_block_of(scenario: Scenario, block: Block, progress: Progress | None = None) -> Simulation:
@@ -297,17 +363,17 @@ def simulate_block_of(scenario: Scenario, block: Block, progress: Progress | Non
     -------
     Simulation
     """
-    tell = progress or (lambda step, done, total: None)
-    options, network = scenario.config.trace, network_of(scenario.topology, scenario.config.trace.time_scale)
-    scale = network.cycles_per_ns
-    sizes = (block.dispatch.size_bytes, block.combine.size_bytes)
+    return _simulated(scenario, _ready(scenario, block), progress or (lambda step, done, total: None))
+
+
+def _simulated(scenario: Scenario, ready: _Ready, tell: Progress) -> Simulation:
+    """Run a block, and the ideal switch beside it."""
+    network, scale = ready.network, ready.network.cycles_per_ns
+    transfers = (int(ready.block.carries.sum()), 4 * len(scenario.demand.dest))  # a copy takes 2 each way
+    both = _Together(partial(tell, "simulate"), transfers)
     with ThreadPoolExecutor(1) as pool:  # the kernels let go of the interpreter
-        switch = pool.submit(_switch_ns_of, scenario, sizes)
-        result = simulate_block(
-            block.dispatch, block.combine, block.compute_ns, network, barrier=options.barrier,
-            reduce_ns_per_byte=block.reduce_ns_per_byte, progress=partial(tell, "simulate"),
-        )  # fmt: skip
-        tell("ideal switch", 0, 1)
+        switch = pool.submit(_switch_ns_of, scenario, ready.sizes, both.part(1))
+        result = ready.block.run(both.part(0))
         switch_ns = switch.result()
     compute = result.compute_done - result.dispatch_done
     ends = {"dispatch": result.dispatch_done, "compute": result.compute_done, "combine": result.finished}
@@ -327,5 +393,5 @@ def simulate_block_of(scenario: Scenario, block: Block, progress: Progress | Non
         switch_ns,
         phases,
         _utilisation(network, result.links, result.completion),
-        loads.summary(block.dispatch, scenario.demand),
+        ready.loads,
     )

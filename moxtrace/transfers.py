@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moxtrace.errors import RoutingError
-from moxtrace.jit import allocating
+from moxtrace.jit import allocating, kernel
 from moxtrace.topology.graph import Topology
 
 __all__ = ["Phase", "combine_of"]
@@ -102,7 +102,9 @@ class Phase:
 
     def link_messages(self) -> NDArray[np.int64]:
         """Messages that each link carries, shape (links,)."""
-        return np.bincount(self.link, minlength=self.topology.num_links)
+        count = np.zeros(self.topology.num_links, np.int64)
+        _count(self.link, count)
+        return count
 
     def link_bytes(self) -> NDArray[np.int64]:
         """Bytes that each link carries, shape (links,)."""
@@ -116,6 +118,23 @@ def _children_count(parent):  # type: ignore[no-untyped-def]
         if p >= 0:
             count[p] += 1
     return count
+
+
+@kernel
+def _count(link, count):  # type: ignore[no-untyped-def]
+    """Add 1 to the count of each link named; ``bincount`` would copy the links into twice the room."""
+    for e in link:
+        count[e] += 1
+
+
+@kernel
+def _turned(back, link, turned):  # type: ignore[no-untyped-def]
+    """Fill in the reverse of each link; returns the first that has none, or -1."""
+    for i in range(len(link)):
+        turned[i] = back[link[i]]
+        if turned[i] < 0:
+            return i
+    return -1
 
 
 def combine_of(dispatch: Phase, topology: Topology, size_bytes: int) -> Phase:
@@ -136,11 +155,12 @@ def combine_of(dispatch: Phase, topology: Topology, size_bytes: int) -> Phase:
         If some transfer's link has no reverse in ``topology``.
     """
     back = topology.link_id(dispatch.topology.dst, dispatch.topology.src)
-    link = back[dispatch.link].astype(np.int32)
-    if len(link) and link.min() < 0:
-        i = int(np.argmin(link))
+    link = np.empty(dispatch.num_transfers, np.int32)
+    i = _turned(back, dispatch.link, link)
+    if i >= 0:
+        e, graph = dispatch.link[i], dispatch.topology
         raise RoutingError(
-            f"combine: link {dispatch.src[i]} -> {dispatch.dst[i]} of dispatch has no reverse; "
+            f"combine: link {graph.src[e]} -> {graph.dst[e]} of dispatch has no reverse; "
             "route combine on the reversed topology"
         )
     return Phase("combine", topology, link, dispatch.parent, dispatch.tree_ptr, dispatch.delivers, size_bytes)

@@ -7,6 +7,7 @@ Goes in: one layer of a recording.  Comes out: the source NPU and the top-K expe
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,7 @@ def sample_tokens(
     num_npus: int,
     seed: int,
     clip: bool = False,
+    progress: Callable[[int, int], None] | None = None,
 ) -> tuple[NDArray[np.int32], NDArray[np.integer]]:
     """Give every NPU its tokens.
 
@@ -57,6 +59,8 @@ def sample_tokens(
         Not used by ``replay``.
     clip : bool
         See :func:`inclusion_probabilities`.
+    progress : callable, optional
+        Called as ``progress(npus_done, num_npus)``.
 
     Returns
     -------
@@ -80,19 +84,23 @@ def sample_tokens(
     if mode == "replay":
         return source, _replay(layer_counts, top_k, tokens_per_npu, num_npus)
     experts = layer_counts.num_experts
+    if mode not in ("exact", "uniform"):
+        raise ConfigError(f"traffic.sampling: {mode!r}; expected exact, uniform or replay")
+    design = None
     if mode == "exact":
         pi = inclusion_probabilities(layer_counts.counts, top_k, clip, layer_counts.where)
         design = ConditionalPoisson(pi, top_k)
-        drawn = [design.draw(tokens_per_npu, _generator(seed, npu)) for npu in range(num_npus)]
-        return source, np.concatenate(drawn)
-    if mode != "uniform":
-        raise ConfigError(f"traffic.sampling: {mode!r}; expected exact, uniform or replay")
-    if not 1 <= top_k <= experts:
+    elif not 1 <= top_k <= experts:
         raise RecordingError(f"{layer_counts.where}: top_k {top_k}; expected 1 to the {experts} experts")
     topk_ids = np.empty((len(source), top_k), np.int16 if experts < 2**15 else np.int32)
     for npu in range(num_npus):
-        block = topk_ids[npu * tokens_per_npu : (npu + 1) * tokens_per_npu]
-        draw_uniform(experts, _generator(seed, npu).random(block.shape), block)
+        block, generator = topk_ids[npu * tokens_per_npu : (npu + 1) * tokens_per_npu], _generator(seed, npu)
+        if design is None:
+            draw_uniform(experts, generator.random(block.shape), block)
+        else:
+            block[:] = design.draw(tokens_per_npu, generator)
+        if progress is not None:
+            progress(npu + 1, num_npus)
     return source, topk_ids
 
 

@@ -109,7 +109,7 @@ def next_event(links):
     time, seq = np.int64(NEVER), np.int64(0)
     for at in range(len(queues)):
         if queues[at, TIME] < time or (queues[at, TIME] == time and queues[at, ORDER] < seq):
-            first, time, seq = at, queues[at, TIME], queues[at, ORDER]
+            first, time, seq = np.int64(at), queues[at, TIME], queues[at, ORDER]
     if clock[SIZE] > 0 and (links.heap[0, 0] < time or (links.heap[0, 0] == time and links.heap[0, 1] < seq)):
         return pop(links.heap, clock)
     if first == -1:

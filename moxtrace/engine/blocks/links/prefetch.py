@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import numba
-from llvmlite import ir
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
@@ -39,4 +39,4 @@ def _prefetch(typing_context, array, row):  # type: ignore[no-untyped-def]
     return types.void(array, types.intp), generate
 
 
-prefetch: Any = _nothing if numba.config.DISABLE_JIT else _prefetch
+prefetch: Any = _nothing if numba.config.DISABLE_JIT else _prefetch  # type: ignore[attr-defined]
