@@ -30,6 +30,7 @@ COMMANDS = {
     "bound": "What no routing can beat, and how far each policy is from it.",
     "route": "Link loads of a configuration's policy, and what each single failure costs.",
     "sweep": "Many configurations, one table: resumable, on one machine or many.",
+    "timeline": "What every link does when, for ui.perfetto.dev.",
     "plot": "Figures of a sweep or of run directories.",
     "report": "One self-contained page about a sweep or run directories.",
 }
