@@ -110,7 +110,7 @@ void create(Context& c, void (*entry)(), std::size_t stack_bytes) {
   __asan_unpoison_memory_region(c.stack, c.bytes);  // the last owner's frames never returned
   c.asan = nullptr;
 #endif
-  c.tsan = tsan_create();
+  if (!c.tsan) c.tsan = tsan_create();
   prepare(c, entry);
 }
 

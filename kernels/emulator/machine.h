@@ -110,7 +110,8 @@ struct Machine {
   Fiber* running = nullptr;
   std::vector<std::unique_ptr<Pe>> pes;
   std::vector<std::unique_ptr<Fiber>> fibers;  // all that were ever made, in order
-  std::vector<Fiber*> runnable, polling, idle_hosts, spare;
+  std::vector<Fiber*> runnable, polling, idle_hosts;
+  std::vector<std::vector<Fiber*>> spare;      // [PE] ended, to be used again
   std::unordered_map<const void*, std::vector<Fiber*>> by_address;
   std::vector<std::unique_ptr<Put>> network;
   std::vector<std::vector<bool>> peer;

@@ -54,9 +54,10 @@ std::uint64_t Machine::random() {  // splitmix64
 
 Fiber* Machine::spawn(const std::function<void()>* body, Pe* pe, Block* block, void* order) {
   Fiber* f;
-  if (!spare.empty()) {
-    f = spare.back();
-    spare.pop_back();
+  auto& ended = spare[pe->id];  // of the same PE only: TSan takes what a fiber did before as ordered before
+  if (!ended.empty()) {
+    f = ended.back();
+    ended.pop_back();
     Context kept = f->context;
     *f = Fiber{};
     f->context = kept;
@@ -148,10 +149,7 @@ void Machine::resume(Fiber* f) {
   } else {
     hosts--;
   }
-#if defined(EMU_TSAN)
-  destroy(f->context);  // a stack that changes hands would look like a race
-#endif
-  spare.push_back(f);
+  spare[f->pe->id].push_back(f);
 }
 
 // Nothing runs and nothing is in flight. Pollers look once more, since a plain store may have changed what they
@@ -241,12 +239,14 @@ Stats run(const Config& config, const std::function<void(int)>& host) {
   m.config = config;
   m.random_state = config.seed * 0x2545F4914F6CDD1Dull + 1;
   adopt(m.scheduler);
+  m.spare.resize(config.pes);
   struct Cleanup {
     Machine& m;
     ~Cleanup() {
       for (auto& f : m.fibers) {
 #if defined(EMU_TSAN)
-        if (f->context.stack) destroy(f->context);
+        // nor may runs be ordered; after a fault, those that wait inside the emulator cannot be ended properly
+        if (f->done) destroy(f->context);
 #else
         stacks.push_back(f->context);
 #endif

@@ -124,7 +124,8 @@ def check_dispatch(
             f"scales was given, but rows are {shape.dispatch}; expected None, only fp8 has scales"
         )
     if bound_m is not None:
-        check_tensor("bound_m", bound_m.reshape(-1), (torch.int32,), [1], device)
+        scalar = isinstance(bound_m, torch.Tensor) and bound_m.dim() == 0
+        check_tensor("bound_m", bound_m, (torch.int32,), [] if scalar else [1], device)
 
 
 def check_out(expected: Dispatched, out: Dispatched, device: torch.device) -> None:

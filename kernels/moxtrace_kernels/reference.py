@@ -110,7 +110,7 @@ class ReferenceAllToAll(Halves):
             )
         self._epoch += 1
         bound = inputs.tokens if inputs.bound_m is None else min(inputs.tokens, int(inputs.bound_m))
-        token = torch.arange(self.rank % shape.dp, max(bound, 0), shape.dp)
+        token = torch.arange(max(bound, 0))[self.rank % shape.dp :: shape.dp]
         hosts = torch.where(experts >= 0, self._host_of[experts.clamp(min=0)], -1)[token]
         weights = torch.ones(experts.shape) if inputs.weights is None else inputs.weights
         messages: list[Any] = []

@@ -1,8 +1,8 @@
-"""Bytes on the wire and in memory, in closed form: the kernels' layout in Python, without the compiled library.
+"""Bytes on the wire and in memory, in closed form: the kernels' layout without the compiled library.
 
-A token travels once to each rank that hosts one of its experts: a header, the row and its scales. One partial sum
-comes back from each. Besides, every rank sends one manifest to every rank: a bitmap over its tokens for the rank and
-one for each of the rank's experts.
+A token travels once to each rank that hosts one of its experts: a header, the row and its scales. One partial
+sum comes back from each. Besides, every rank sends one manifest to every rank: a bitmap over its tokens for
+the rank and one for each of the rank's experts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class Wire:
     payload : int
         One row of ``x`` with its scales: what the caller handed in.
     packet : int
-        What one token costs on the way out: header of 16 + 8 top_k, row, scales, each part in multiples of 16.
+        What one token costs on the way out: header of 16 + 8 top_k, row, scales, each part in multiples of
+        16.
     partial : int
         What one partial sum costs on the way back.
     manifest : int
