@@ -287,7 +287,7 @@ def simulate_config(config: RunConfig, progress: Progress | None = None) -> Simu
     tell = progress or (lambda step, done, total: None)
     scenario = prepare(config, progress=partial(tell, "tokens"))
     _refuse_too_large(scenario)
-    ready = _ready(scenario, block_of(scenario, partial(tell, "routes"), partial(tell, "weights")))
+    ready = _ready(scenario, block_of(scenario, partial(tell, "routes"), partial(tell, "weights")), tell)
     return _simulated(scenario, ready, tell)
 
 
@@ -322,12 +322,12 @@ class _Ready:
     loads: dict[str, Any]
 
 
-def _ready(scenario: Scenario, block: Block) -> _Ready:
+def _ready(scenario: Scenario, block: Block, tell: Progress) -> _Ready:
     """Make a block ready; its phases are not needed any longer, and they are large."""
     network = network_of(scenario.topology, scenario.config.trace.time_scale)
     made = ready_block(
         block.dispatch, block.combine, block.compute_ns, network, barrier=scenario.config.trace.barrier,
-        reduce_ns_per_byte=block.reduce_ns_per_byte, order=False,
+        reduce_ns_per_byte=block.reduce_ns_per_byte, progress=partial(tell, "transfers"), order=False,
     )  # fmt: skip
     sizes = (block.dispatch.size_bytes, block.combine.size_bytes)
     return _Ready(made, network, sizes, loads.summary(block.dispatch, scenario.demand))
@@ -363,7 +363,8 @@ def simulate_block_of(scenario: Scenario, block: Block, progress: Progress | Non
     -------
     Simulation
     """
-    return _simulated(scenario, _ready(scenario, block), progress or (lambda step, done, total: None))
+    tell = progress or (lambda step, done, total: None)
+    return _simulated(scenario, _ready(scenario, block, tell), tell)
 
 
 def _simulated(scenario: Scenario, ready: _Ready, tell: Progress) -> Simulation:

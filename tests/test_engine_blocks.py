@@ -1,11 +1,14 @@
 """Block simulation: hand calculations, the slow twin, and the traces of the same block."""
 
+import weakref
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moxtrace.engine.blocks import simulate_block
+from moxtrace.engine.blocks import ready_block, simulate_block
+from moxtrace.engine.blocks.kernels import sort_by
 from moxtrace.engine.network import Network
 from moxtrace.errors import SimulationError, TopologyError
 from moxtrace.topology.graph import Topology
@@ -209,3 +212,71 @@ def test_a_rate_may_be_given_where_links_are_equal():
     assert Network.from_topology(line(3), bytes_per_cycle=3.5).bytes_per_cycle.tolist() == [3.5] * 4
     with pytest.raises(TopologyError, match="its links differ"):
         Network.from_topology(line(3, lanes=[1, 2, 1, 1]), bytes_per_cycle=3.5)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32), st.integers(0, 3))
+def test_what_has_no_queue_goes_into_the_heap(seed, queues):
+    rng = np.random.default_rng(seed)
+    graph = two_way(random_graph(rng, int(rng.integers(2, 7))))
+    trees = random_forest(rng, graph, 20)
+    if not trees:
+        return
+    dispatch = phase(graph, trees, 900)
+    compute = rng.integers(0, 3_000, graph.num_npus)
+    usual, combine = both(dispatch, compute, rate=0.7, size=500)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("moxtrace.engine.blocks.links.kernels.MOST_QUEUES", queues)
+        block = ready_block(
+            dispatch, combine, compute, Network.from_topology(graph), barrier="phase", reduce_ns_per_byte=0.7
+        )
+    assert len(block.links.queues) <= queues
+    other = block.run()
+    assert other.finished.tolist() == usual.finished.tolist()
+    assert other.combine_order.tolist() == usual.combine_order.tolist()
+    assert other.events == usual.events
+
+
+def test_messages_without_duration_have_room():
+    # 1 byte takes 0 ns and 10 ns of latency: all are on their way at once, and released in one cycle
+    dispatch = phase(line(2), [[(0, 1, -1, True)]] * 50, size=1)
+    result, _ = both(dispatch, [0, 0], size=1)
+    assert result.dispatch_done.tolist() == [10, 10]
+    assert result.finished.tolist() == [21, 21]
+
+
+def test_a_ready_block_needs_its_phases_no_longer():
+    dispatch = phase(line(3), [[(0, 1, -1, False), (1, 2, 0, True)]])
+    combine = combine_of(dispatch, dispatch.topology, TOKEN)
+    network = Network.from_topology(dispatch.topology)
+    told = []
+    block = ready_block(
+        dispatch, combine, [0, 0, 2_000], network, barrier="phase", reduce_ns_per_byte=0.0, order=False,
+        progress=lambda *x: told.append(x),
+    )  # fmt: skip
+    assert told == [(i, 5) for i in range(1, 6)]
+    held = [weakref.ref(array) for one in (dispatch, combine) for array in (one.link, one.parent)]
+    del dispatch, combine
+    assert [ref() for ref in held] == [None] * 4
+    result = block.run()
+    assert result.finished.tolist() == [2_440, 2_440, 2_330]
+    assert len(result.dispatch_start) == len(result.combine_start) == len(result.dispatch_times) == 0
+
+
+def test_times_of_transfers():
+    dispatch = phase(line(3), [[(0, 1, -1, True)], [(0, 1, -1, False), (1, 2, 0, True)]])
+    network = Network.from_topology(dispatch.topology)
+    result = simulate_block(
+        dispatch, None, [0] * 3, network, barrier="phase", reduce_ns_per_byte=0.0, times=True
+    )
+    assert result.dispatch_times.tolist() == [[0, 0], [0, 100], [210, 210]]
+
+
+@given(st.lists(st.integers(0, 6), max_size=40))
+def test_rows_are_sorted_by_key_and_keep_their_order(keys):
+    key = np.array(keys, np.int32)
+    rows, ordered = np.arange(len(key), dtype=np.int32)[::-1].copy(), np.empty(len(key), np.int32)
+    ptr = np.zeros(9, np.int64)
+    sort_by(key, rows, ptr, ordered)
+    assert ordered.tolist() == sorted(rows.tolist(), key=lambda row: keys[row])
+    assert np.diff(ptr[:8]).tolist() == [keys.count(k) for k in range(7)]

@@ -44,6 +44,7 @@ __all__ = ["ReadyBlock", "ready_block", "simulate_block"]
 
 SLICE = 1_000_000  # events between two calls of ``progress``
 _MOST_ITEMS = 2**31 - 1
+_STEPS = 5  # of making a block ready
 
 Progress = Callable[[int, int], None]
 
@@ -198,6 +199,7 @@ def ready_block(
     *,
     barrier: str,
     reduce_ns_per_byte: float,
+    progress: Progress | None = None,
     order: bool = True,
     times: bool = False,
 ) -> ReadyBlock:
@@ -210,6 +212,8 @@ def ready_block(
     network : Network
     barrier : {"phase", "tokens"}
     reduce_ns_per_byte : float
+    progress : callable, optional
+        Called with the steps done and their number.
     order, times : bool
 
     Raises
@@ -237,14 +241,17 @@ def ready_block(
             f"block: {dispatches + combines:,} transfers of {rows:,} rows; the engine counts to "
             f"{_MOST_ITEMS:,}: simulate fewer tokens per NPU"
         )
+    tell = progress or (lambda done, total: None)
     items, most = np.empty((total, 4), np.int32), 0
     if dispatch is not None:
         dispatch_items(dispatch.link, dispatch.parent, dispatch.delivers, whole_phase, items)
+    tell(1, _STEPS)
     if combine is not None:
         most = combine_items(
             combine.link, combine.parent, combine.tree_ptr, combine.delivers, not whole_phase,
             items[dispatches:],
         )  # fmt: skip
+    tell(2, _STEPS)
     size = 1 if combine is None else combine.size_bytes
     block = Block(
         n, dispatches, combines, dispatch is not None, combine is not None, whole_phase, network.src,
@@ -253,9 +260,12 @@ def ready_block(
     )  # fmt: skip
     state = _state(block, items, rows, order, times)
     participants(block, state, np.zeros(0, np.int32) if dispatch is None else dispatch.parent)
+    tell(3, _STEPS)
     if combine is not None:
         source, by_turn, turn_ptr = _in_turns(block, items[dispatches:], combine.tree_ptr)
+        tell(4, _STEPS)
         own_lists(block, state, combine.delivers, combine.tree_ptr, source, by_turn, turn_ptr)
+    tell(_STEPS, _STEPS)
     return _with_links(block, state, (dispatch, combine), network)
 
 
