@@ -51,12 +51,8 @@ def command(
     with progress("timeline") as update:
         timeline = timeline_of(config, max_events, lambda step, done, total: update(done, total, step))
         size = timeline.write(output)
-    if timeline.stride > 1 or timeline.queues.window_ns:
-        click.echo(
-            f"moxtrace: sampled: messages: {timeline.notes['messages']}; waiting: {timeline.notes['waiting']}; "
-            "more with --max-events",
-            err=True,
-        )
+    if timeline.is_sampled:
+        click.echo(f"moxtrace: sampled: {timeline.sampling()}; more with --max-events", err=True)
     if as_json:
         facts = {"file": str(output), "bytes": size, "events": timeline.events, "stride": timeline.stride}
         print_json({**facts, "notes": timeline.notes})

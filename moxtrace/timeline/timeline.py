@@ -65,6 +65,15 @@ class Timeline:
     stride: int
     events: int
 
+    @property
+    def is_sampled(self) -> bool:
+        """Whether anything was left out."""
+        return self.stride > 1 or self.queues.window_ns > 0
+
+    def sampling(self) -> str:
+        """What was left out, in words."""
+        return f"messages {self.notes['messages']}; waiting {self.notes['waiting']}"
+
     def write(self, path: Path) -> int:
         """Write the file; returns its size in bytes.
 
@@ -216,7 +225,7 @@ def timeline_of(config: RunConfig, max_events: int, progress: Progress | None = 
     messages = messages_of(phases, result, demand, network, stride)
     total = sum(phase.num_transfers for phase in phases)
     notes = _notes(scenario, result, network, queues, stride, (len(messages.link), total))
-    title = "about: all messages" if stride == 1 else f"about: every {stride}th token only, see its event"
+    title = "about: all messages" if stride == 1 else f"about: one token in {stride} only, see its event"
     ends = np.stack((result.dispatch_done, result.compute_done, result.finished)) // network.cycles_per_ns
     events = len(messages.link) + len(queues.at)
     return Timeline(Tracks(scenario.topology, title), messages, queues, ends, notes, stride, events)
@@ -232,7 +241,7 @@ def _notes(
 ) -> dict[str, str]:
     """What the file says about itself."""
     config, graph = scenario.config, scenario.topology
-    which = "all" if stride == 1 else f"those of every {stride}th token"
+    which = "all" if stride == 1 else f"those of one token in {stride}"
     lengths = "every change" if queues.window_ns == 0 else f"the most in windows of {queues.window_ns} ns"
     return {
         "made by": f"moxtrace {__version__}",
