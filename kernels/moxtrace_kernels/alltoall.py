@@ -28,7 +28,7 @@ from .halves import Dispatched, Halves, Inputs
 from .library import DispatchIn, DispatchOut, Options, load
 from .shape import Shape
 
-__all__ = ["AllToAll"]
+__all__ = ["AllToAll", "dispatch_in", "dispatch_out"]
 
 
 class AllToAll(Halves):
@@ -90,6 +90,7 @@ class AllToAll(Halves):
         initialize(group, device, self._library.sizes(shape).symmetric)
         rank = _agree(shape, group)
         super().__init__(shape, rank, torch.device("cuda", torch.cuda.current_device()))
+        self._empty = torch.zeros(16, dtype=torch.uint8, device=self.device)
         self._handle = self._library.create(shape, Options(timeout_ms, blocks, threads))
 
     def failure(self) -> Failure | None:
@@ -143,26 +144,61 @@ class AllToAll(Halves):
         self._library.call(name, self._handle, argument, stream)
 
     def _dispatch_send(self, inputs: Inputs) -> None:
-        addresses = [
-            _address(tensor)
-            for tensor in (inputs.x, inputs.scales, inputs.experts, inputs.weights, inputs.bound_m)
-        ]
-        wide = inputs.experts.dtype == torch.int64
-        self._call("mox_dispatch_send", DispatchIn(*addresses, wide, inputs.tokens))
+        self._call("mox_dispatch_send", dispatch_in(inputs, self._empty))
 
     def _dispatch_recv(self, out: Dispatched) -> None:
-        addresses = (out.rows, out.scales, out.counts, out.starts, out.row_source)
-        self._call("mox_dispatch_recv", DispatchOut(*map(_address, addresses)))
+        self._call("mox_dispatch_recv", dispatch_out(out, self._empty))
 
     def _combine_send(self, rows: torch.Tensor) -> None:
-        self._call("mox_combine_send", _address(rows))
+        self._call("mox_combine_send", _address(rows, self._empty))
 
     def _combine_recv(self, y: torch.Tensor) -> None:
-        self._call("mox_combine_recv", _address(y))
+        self._call("mox_combine_recv", _address(y, self._empty))
 
 
-def _address(tensor: torch.Tensor | None) -> int | None:
-    return None if tensor is None else tensor.data_ptr()
+def dispatch_in(inputs: Inputs, empty: torch.Tensor) -> DispatchIn:
+    """Arguments of ``mox_dispatch_send``.
+
+    Parameters
+    ----------
+    inputs : Inputs
+        Checked tensors.
+    empty : Tensor
+        What stands for tensors without elements, whose address is null: the kernels take null for absent.
+
+    Returns
+    -------
+    DispatchIn
+        Addresses; the tensors must stay alive until the kernel has run.
+    """
+    tensors = (inputs.x, inputs.scales, inputs.experts, inputs.weights, inputs.bound_m)
+    wide = inputs.experts.dtype == torch.int64
+    return DispatchIn(*(_address(tensor, empty) for tensor in tensors), wide, inputs.tokens)
+
+
+def dispatch_out(out: Dispatched, empty: torch.Tensor) -> DispatchOut:
+    """Arguments of ``mox_dispatch_recv``.
+
+    Parameters
+    ----------
+    out : Dispatched
+        Checked tensors.
+    empty : Tensor
+        What stands for tensors without elements.
+
+    Returns
+    -------
+    DispatchOut
+        Addresses; the tensors must stay alive until the kernel has run.
+    """
+    tensors = (out.rows, out.scales, out.counts, out.starts, out.row_source)
+    return DispatchOut(*(_address(tensor, empty) for tensor in tensors))
+
+
+def _address(tensor: torch.Tensor | None, empty: torch.Tensor) -> int | None:
+    if tensor is None:
+        return None
+    return tensor.data_ptr() if tensor.numel() else empty.data_ptr()
 
 
 def _agree(shape: Shape, group: Any) -> int:

@@ -15,7 +15,7 @@ from typing import Any
 from .errors import Failure, LibraryError, ShapeError
 from .shape import Shape
 
-__all__ = ["LIBRARY", "DispatchIn", "DispatchOut", "Library", "Options", "Sizes", "load"]
+__all__ = ["LIBRARY", "DispatchIn", "DispatchOut", "Library", "Options", "Sizes", "load", "shape_of"]
 
 LIBRARY = Path(__file__).with_name("libmoxtrace_kernels.so")
 ABI = 1  # MOX_C_ABI
@@ -155,7 +155,7 @@ class Library:
             With the kernels' reason.
         """
         text = _buffer()
-        if self._library.mox_check(_shape(shape), _Text(ctypes.addressof(text), _TEXT_BYTES)):
+        if self._library.mox_check(shape_of(shape), _Text(ctypes.addressof(text), _TEXT_BYTES)):
             raise ShapeError(text.value.decode())
 
     def sizes(self, shape: Shape) -> Sizes:
@@ -172,7 +172,7 @@ class Library:
             Filled in by the kernels' own layout.
         """
         sizes = Sizes()
-        self.call("mox_get_sizes", _shape(shape), sizes)
+        self.call("mox_get_sizes", shape_of(shape), sizes)
         return sizes
 
     def describe(self, shape: Shape) -> str:
@@ -189,7 +189,7 @@ class Library:
             Lines of text.
         """
         text = _buffer()
-        self.call("mox_describe", _shape(shape), _Text(ctypes.addressof(text), _TEXT_BYTES))
+        self.call("mox_describe", shape_of(shape), _Text(ctypes.addressof(text), _TEXT_BYTES))
         return text.value.decode()
 
     # ---- NVSHMEM
@@ -221,7 +221,9 @@ class Library:
             With the kernels' reason, for example too little symmetric memory.
         """
         text = _buffer()
-        handle = self._library.mox_create(_shape(shape), options, _Text(ctypes.addressof(text), _TEXT_BYTES))
+        handle = self._library.mox_create(
+            shape_of(shape), options, _Text(ctypes.addressof(text), _TEXT_BYTES)
+        )
         if not handle:
             raise LibraryError(text.value.decode())
         return int(handle)
@@ -289,7 +291,19 @@ def _buffer() -> ctypes.Array[c_char]:
     return ctypes.create_string_buffer(_TEXT_BYTES)
 
 
-def _shape(shape: Shape) -> _Shape:
+def shape_of(shape: Shape) -> ctypes.Structure:
+    """A shape as ``mox_shape``.
+
+    Parameters
+    ----------
+    shape : Shape
+        What the ranks agreed on.
+
+    Returns
+    -------
+    Structure
+        For a call of the library.
+    """
     values = {name: getattr(shape, name) for name, _ in _Shape._fields_}
     return _Shape(**values | {name: _DTYPES[values[name]] for name in ("dispatch", "expert_out", "combine")})
 
