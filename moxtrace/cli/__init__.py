@@ -13,6 +13,7 @@ import sys
 from typing import Any, NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 
 from moxtrace import __version__
 from moxtrace.errors import MoxtraceError
@@ -33,6 +34,8 @@ COMMANDS = {
     "timeline": "What every link does when, for ui.perfetto.dev.",
     "plot": "Figures of a sweep or of run directories.",
     "report": "One self-contained page about a sweep or run directories.",
+    "doctor": "What is installed, what it means, what to do.",
+    "completion": "A script for bash, zsh or fish that completes commands and options.",
 }
 
 
@@ -45,6 +48,13 @@ class _LazyGroup(click.Group):
             return None
         command: click.Command = importlib.import_module(f"moxtrace.cli.{name}").command
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        # without importing every command for its help
+        names = [CompletionItem(n, help=h) for n, h in COMMANDS.items() if n.startswith(incomplete)]
+        return names + [
+            c for c in click.Command.shell_complete(self, ctx, incomplete) if c.value != incomplete
+        ]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -65,9 +75,22 @@ class _LazyGroup(click.Group):
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Start with: moxtrace generate CONFIG.yaml -o RUN && moxtrace simulate RUN",
 )
-@click.version_option(__version__, "--version", message="moxtrace %(version)s")
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=lambda c, p, on: _version(c, on),
+    help="Show the version, and those of what is installed with it.",
+)  # fmt: skip
 def _group() -> None:
     """Recorded expert popularity and a topology to MoX-routed Chakra traces for ASTRA-sim 2."""
+
+
+def _version(ctx: click.Context, wanted: bool) -> None:
+    """Versions of moxtrace and of what it stands on; ``moxtrace doctor`` looks closer."""
+    if not wanted or ctx.resilient_parsing:
+        return
+    from moxtrace.doctor import versions
+
+    click.echo("\n".join([f"moxtrace {__version__}", *versions()]))
+    ctx.exit()
 
 
 def main() -> None:

@@ -67,7 +67,9 @@ class Queues:
 
 
 def stride_of(phases: tuple[Phase, ...], demand: Demand, most: int) -> int:
-    """Least ``k`` so that every ``k``-th token together makes no more than ``most`` messages.
+    """A ``k`` so that every ``k``-th token together makes no more than ``most`` messages.
+
+    It is the least, or up to a twentieth more; above every token where not even one fits.
 
     Parameters
     ----------
@@ -75,7 +77,7 @@ def stride_of(phases: tuple[Phase, ...], demand: Demand, most: int) -> int:
     demand : Demand
         One row per tree.
     most : int
-        0 for none: ``k`` is then above every token.
+        0 for none.
     """
     per_row = sum(np.diff(phase.tree_ptr) for phase in phases)
     per_token = np.bincount(demand.token, per_row, minlength=demand.num_tokens)
@@ -85,7 +87,7 @@ def stride_of(phases: tuple[Phase, ...], demand: Demand, most: int) -> int:
     stride = max(1, -(-total // most))
     while per_token[::stride].sum() > most and stride <= demand.num_tokens:
         stride += max(1, stride // 20)
-    return stride
+    return min(stride, demand.num_tokens + 1)
 
 
 def messages_of(
