@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import json
 import sys
@@ -16,16 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from moxtrace.sweep.rows import COLUMNS, RowStore
 from moxtrace.topology import build
 
 # busiest link over the switch's port: min-hop far above the trees, as in the paper
 HOT = {"min-hop": 1.6, "tree": 1.12, "mox-paper": 1.09, "mox": 1.04, "switch": 1.0}
-FIXED = (
-    "npus", "policy", "topology", "repeat", "status", "reason", "completion_ns", "switch_completion_ns",
-    "slowdown", "dispatch_ns", "compute_ns", "combine_ns", "exposed_communication_ns", "max_link_load",
-    "mean_link_load", "busiest_link_bytes", "mean_link_bytes", "bandwidth_tax", "bound", "bound_kind",
-    "engine", "moxtrace_version", "astra_sim_version", "wall_s", "peak_memory_bytes",
-)  # fmt: skip
 GRID = {"topology.npus": [8, 16], "routing.policy": ["min-hop", "tree", "mox"], "topology.seed": [1, 2]}
 
 
@@ -37,16 +31,30 @@ def network_of(npus: int, seed: int, kind: str):
     return build(kind, npus)
 
 
-def row_of(keys: Mapping[str, Any], failed: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The columns of a run, and its file."""
+def row_of(keys: Mapping[str, Any], failed: str | None) -> dict[str, Any]:
+    """The row of a run."""
     identity = hashlib.sha256(json.dumps(keys, sort_keys=True).encode()).hexdigest()[:16]
     npus, policy = keys.get("topology.npus", 16), keys.get("routing.policy", "mox")
     kind = "switch" if policy == "switch" else keys.get("topology.kind", "expander")
     seed = keys.get("topology.seed", 1)
     config = {"topology": {"kind": kind, "npus": npus, "seed": seed}, "routing": {"policy": policy}}
-    row = {"run": identity, **keys, "npus": npus, "policy": policy, "topology": kind, "repeat": 0}
+    row = {
+        "run": identity,
+        **keys,
+        "npus": npus,
+        "policy": policy,
+        "topology": kind,
+        "repeat": 0,
+        "engine": "builtin",
+    }
+    row |= {
+        "moxtrace_version": "0.3.0",
+        "astra_sim_version": "",
+        "wall_s": 0.5,
+        "peak_memory_bytes": 100_000_000,
+    }
     if failed is not None:
-        return {**row, "status": "failed", "reason": failed}, {"config": config}
+        return {**row, "status": "failed", "reason": failed, "config": config}
     random = np.random.default_rng(int(identity[:8], 16))
     network = network_of(npus, seed, kind)
     load = random.uniform(0.6, 1.0, network.num_links)
@@ -56,12 +64,11 @@ def row_of(keys: Mapping[str, Any], failed: str | None) -> tuple[dict[str, Any],
     switch, compute = 1_000_000.0 * keys.get("model.top_k", 8), 400_000.0
     whole = compute + (switch - compute) * busiest * random.uniform(0.99, 1.01)
     row |= {
-        "status": "ok", "completion_ns": whole, "switch_completion_ns": switch, "slowdown": whole / switch,
-        "dispatch_ns": (whole - compute) / 2, "compute_ns": compute, "combine_ns": (whole - compute) / 2,
-        "exposed_communication_ns": whole - compute, "max_link_load": busiest,
+        "status": "ok", "reason": "", "completion_ns": whole, "switch_completion_ns": switch,
+        "slowdown": whole / switch, "dispatch_ns": (whole - compute) / 2, "compute_ns": compute,
+        "combine_ns": (whole - compute) / 2, "exposed_communication_ns": whole - compute, "max_link_load": busiest,
         "mean_link_load": busiest * sizes.mean() / sizes.max(), "busiest_link_bytes": int(sizes.max()),
-        "mean_link_bytes": float(sizes.mean()), "bandwidth_tax": 0.05, "engine": "builtin",
-        "moxtrace_version": "0.3.0", "wall_s": 0.5, "peak_memory_bytes": 100_000_000,
+        "mean_link_bytes": float(sizes.mean()), "bandwidth_tax": 0.05, "bound_kind": "",
     }  # fmt: skip
     names = [*map(network.npu_name, range(network.num_npus)), "switch"]
     links = {
@@ -71,34 +78,26 @@ def row_of(keys: Mapping[str, Any], failed: str | None) -> tuple[dict[str, Any],
         "combine_bytes": sizes.tolist(),
         "capacity_gbps": network.capacity_gbps.tolist(),
     }
-    return row, {"config": config, "links": links, "stands_on": "a recording made by hand"}
+    return {**row, "config": config, "links": links, "stands_on": "a recording made by hand"}
 
 
 def make_sweep(
-    folder: Path,
-    grid: Mapping[str, Sequence[Any]] = GRID,
-    *,
-    failed: Mapping[int, str] | None = None,
-    without: Sequence[str] = (),
+    folder: Path, grid: Mapping[str, Sequence[Any]] = GRID, *, failed: Mapping[int, str] | None = None
 ) -> Path:
-    """Write a sweep of all combinations of ``grid``.
-
-    ``failed`` gives reasons by row; ``without`` names columns to leave out.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "rows").mkdir(exist_ok=True)
-    rows = []
+    """Write a sweep of all combinations of ``grid``; ``failed`` gives reasons by row."""
+    rows = {}
+    store = RowStore(folder / "rows")
+    store.folder.mkdir(parents=True, exist_ok=True)
     for i, values in enumerate(product(*grid.values())):
-        row, stored = row_of(dict(zip(grid, values, strict=True)), (failed or {}).get(i))
-        (folder / "rows" / f"{row['run']}.json").write_text(json.dumps(stored))
-        rows.append(row)
-    columns = [c for c in ("run", *grid, *FIXED) if c not in without]
-    with (folder / "results.csv").open("w", newline="", encoding="utf-8") as file:
-        table = csv.DictWriter(file, columns, extrasaction="ignore", lineterminator="\n")
-        table.writeheader()
-        table.writerows(rows)
-    base = {"topology": {"kind": "expander", "degree": 4}}
-    (folder / "sweep.json").write_text(json.dumps({"base": base, "grid": dict(grid), "engine": "builtin"}))
+        row = row_of(dict(zip(grid, values, strict=True)), (failed or {}).get(i))
+        rows[row["run"]] = {**dict.fromkeys(COLUMNS), **row}
+        store.write(rows[row["run"]])
+    sweep = {
+        "format": 1, "name": "by-hand.yaml", "columns": list(grid), "runs": list(rows), "engine": ["builtin"],
+        "base": {"topology": {"kind": "expander", "degree": 4}},
+        "grid": {k: list(v) for k, v in grid.items()},
+    }  # fmt: skip
+    (folder / "sweep.json").write_text(json.dumps(sweep))
     return folder
 
 

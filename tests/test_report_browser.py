@@ -98,9 +98,9 @@ def test_filters_narrow_and_clear(page):
     choice(page, "NPUs").select_option("16")
     assert page.locator("#count").text_content() == "2 of 12 runs"
     page.get_by_role("button", name="Clear filters").click()
-    page.wait_for_function("document.getElementById('count').textContent.startsWith('12 of')")
+    playwright.expect(page.locator("#count")).to_have_text("12 of 12 runs")
     page.get_by_label("Search").fill("deadlock")
-    page.wait_for_function("document.getElementById('count').textContent.startsWith('1 of')")
+    playwright.expect(page.locator("#count")).to_have_text("1 of 12 runs")
     assert column(page, "status") == ["failed"]
 
 

@@ -90,7 +90,8 @@ def proxy_drawing(results: Results) -> Drawing:
     caption = (
         "Each run's busiest link in dispatch over the switch's busiest port, against its simulated time "
         "without expert compute over the same of the ideal switch. On the line the busiest link alone "
-        "decides; above it, waiting along trees and latency add. r is Pearson's correlation."
+        "decides; latency and waiting along trees move points up, ports of the switch that store and forward "
+        "move them down. r is Pearson's correlation."
     )
     _points(results)  # refused before anything is drawn
     return Drawing(

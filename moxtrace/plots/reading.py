@@ -8,8 +8,9 @@ from pathlib import Path
 from moxtrace.errors import ConfigError
 from moxtrace.plots.results import Results
 from moxtrace.plots.run_rows import results_of_runs
-from moxtrace.plots.sweep_rows import SWEEP, TABLE, results_of_sweep
+from moxtrace.plots.sweep_rows import results_of_sweep
 from moxtrace.rundir import MANIFEST
+from moxtrace.sweep.folder import SWEEP
 
 __all__ = ["read"]
 
@@ -26,7 +27,7 @@ def read(paths: Sequence[Path]) -> Results:
     MoxtraceError
         When they are neither, or not whole.
     """
-    sweeps = [path for path in paths if (path / TABLE).exists() or (path / SWEEP).exists()]
+    sweeps = [path for path in paths if (path / SWEEP).exists()]
     if sweeps and len(paths) > 1:
         raise ConfigError(f"{sweeps[0]}: is a sweep; give it alone, or run directories only")
     if sweeps:
@@ -34,7 +35,7 @@ def read(paths: Sequence[Path]) -> Results:
     for path in paths:
         if path.is_dir() and not (path / MANIFEST).exists():
             raise ConfigError(
-                f"{path}: neither {TABLE} nor {MANIFEST} in it; expected a folder of 'moxtrace sweep' or a "
+                f"{path}: neither {SWEEP} nor {MANIFEST} in it; expected a folder of 'moxtrace sweep' or a "
                 "run directory of 'moxtrace generate'"
             )
     return results_of_runs(paths)

@@ -135,6 +135,8 @@ class Results:
         Every column, the swept keys among them.
     sweep : dict
         What ``sweep.json`` says; empty for run directories.
+    missing : int
+        Runs of the sweep that have no row yet.
     """
 
     where: str
@@ -142,6 +144,7 @@ class Results:
     keys: tuple[str, ...]
     columns: tuple[str, ...]
     sweep: dict[str, Any] = field(default_factory=dict)
+    missing: int = 0
 
     @property
     def ok(self) -> tuple[Row, ...]:
@@ -172,9 +175,7 @@ class Results:
         """
         for name in names:
             if name not in self.columns:
-                raise ConfigError(
-                    f"{self.where}: no column {name!r}; expected the table of 'moxtrace sweep'; run it again"
-                )
+                raise ConfigError(f"{self.where}: no column {name!r} in these results")
             if not any(isinstance(row.values.get(name), (int, float)) for row in self.ok):
                 raise ConfigError(f"{self.where}: column {name!r} holds no number; nothing to draw from it")
 

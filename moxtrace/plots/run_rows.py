@@ -32,7 +32,7 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         if isinstance(value, Mapping):
             found |= flat(value, f"{prefix}{key}.")
         else:
-            found[f"{prefix}{key}"] = json.dumps(value) if isinstance(value, list) else value
+            found[f"{prefix}{key}"] = json.dumps(value) if isinstance(value, bool | list) else value
     return found
 
 

@@ -33,6 +33,8 @@ SECTIONS = {
     "failures": "What failed", "stands": "What it stands on", "config": "Configuration",
 }  # fmt: skip
 
+_NOT_SAID = ("format", "columns", "runs")  # of sweep.json: what the page says elsewhere
+
 
 def _asset(name: str) -> str:
     return (files("moxtrace.report") / name).read_text(encoding="utf-8").strip("\n")
@@ -83,7 +85,8 @@ def _config(results: Results) -> list[Element]:
             rows.append([key, label_of(key), ", ".join(shown(value, 40) for value in values[:40])])
         made += [element("h3", "Swept keys"), table(["key", "", "values"], rows, "Swept keys")]
     if results.sweep:
-        made += [element("h3", "The sweep"), _block(results.sweep)]
+        said = {key: value for key, value in results.sweep.items() if value and key not in _NOT_SAID}
+        made += [element("h3", "The sweep"), _block(said)]
     example = _example(results)
     try:
         config = example.config
@@ -103,6 +106,8 @@ def _lead(results: Results) -> str:
     failed = sum(not row.ok for row in results.rows)
     parts = [f"{len(results.rows):,} run{'' if len(results.rows) == 1 else 's'}"]
     parts.append(f"{failed:,} failed" if failed else "none failed")
+    if results.missing:
+        parts.append(f"{results.missing:,} not done yet")
     swept = [key for key in results.keys if len({row.values.get(key) for row in results.rows}) > 1]
     if swept:
         parts.append("over " + ", ".join(map(label_of, swept)))
