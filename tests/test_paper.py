@@ -103,7 +103,7 @@ def test_a_point_that_fails_says_why_and_stops_nothing(plan_file, tmp_path, in_p
     # a failed point is tried again
     store = Store(folder)
     plan = read_plan(False, tmp_path / "plan.yaml")
-    assert sum(bool(t[1]) for t in work.tasks_of(merged(cells_of(plan, ["sensitivity"])), store)) == 1
+    assert sum(not t.weights for t in work.tasks_of(merged(cells_of(plan, ["sensitivity"])), store)) == 1
 
 
 def test_a_bug_in_one_point_is_named_too(plan_file, tmp_path, in_process, monkeypatch):
@@ -123,7 +123,7 @@ class Dying(ThreadPoolExecutor):
         self.victim = victim
 
     def submit(self, function, task):
-        if task[0].name == self.victim or self.victim is None:
+        if task.case.name == self.victim or self.victim is None:
             self.victim = None  # and everything after
             future = Future()
             future.set_exception(BrokenProcessPool())
@@ -140,11 +140,34 @@ def test_a_killed_process_costs_only_its_own_case(plan_file, tmp_path):
     assert store.facts(cases[1], "min-hop")["slowdown"] > 1
 
 
+def test_cases_wait_for_weights_that_they_share(plan_file, tmp_path):
+    plan = read_plan(False, plan_file())
+    tasks = work.tasks_of(merged(cells_of(plan, ["2", "6"])), Store(tmp_path))
+    weights = [task.weights for task in tasks if task.weights]
+    points = [task for task in tasks if not task.weights]
+    assert len(weights) == len(set(weights)) == 4  # two policies, at degree 8 and at degree 4
+    assert len(points) == 5
+    assert all(len(task.after) == 2 and task.after <= set(weights) for task in points)
+    order = []
+
+    class Noting(ThreadPoolExecutor):
+        def submit(self, function, task):
+            order.append(task)
+            future = Future()
+            future.set_result(None)
+            return future
+
+    work.work(tasks, 1, lambda jobs: Noting(1))
+    assert sorted(order, key=str) == sorted(tasks, key=str)
+    at = {task.weights: i for i, task in enumerate(order) if task.weights}
+    assert all(at[name] < order.index(task) for task in points for name in task.after)
+
+
 def test_an_interrupt_is_one_line(plan_file, tmp_path, monkeypatch, capsys):
-    def interrupt(*_):
+    def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(work, "as_completed", interrupt)
+    monkeypatch.setattr(work, "wait", interrupt)
     monkeypatch.setattr(work, "new_pool", lambda jobs: ThreadPoolExecutor(1))
     assert run(plan_file(), tmp_path / "out", "--only", "sensitivity") == 130
     assert "the same command goes on" in capsys.readouterr().err

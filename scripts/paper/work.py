@@ -5,13 +5,16 @@ Goes in: cases and a :class:`~paper.store.Store`.  Comes out: results in the sto
 
 from __future__ import annotations
 
+import contextlib
+import json
 import multiprocessing
 import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
 from pathlib import Path
 
 from moxtrace.errors import MoxtraceError
@@ -22,24 +25,47 @@ from paper.store import Store
 
 __all__ = ["Task", "compute", "tasks_of", "work"]
 
-Task = tuple[Case, tuple[str, ...], str]  # case, policies, folder; a case without policies: its weights
 PERIOD = 30  # seconds between lines of progress where there is no terminal
+
+
+@dataclass(frozen=True)
+class Task:
+    """Points of one case; or weights that several cases share.
+
+    Parameters
+    ----------
+    case : Case
+    policies : tuple of str
+    folder : str
+        The output folder.
+    weights : str
+        What the weights are for, where that is the task; else empty.
+    after : frozenset of str
+        Weights that must be there.
+    """
+
+    case: Case
+    policies: tuple[str, ...]
+    folder: str
+    weights: str = ""
+    after: frozenset[str] = frozenset()
 
 
 def compute(task: Task) -> None:
     """Carry out a task; failures are kept with their reason."""
-    case, policies, folder = task
-    store = Store(Path(folder))
-    if not policies:
-        _prepare_weights(case, store)
+    case, store = task.case, Store(Path(task.folder))
+    if task.weights:
+        # who needs weights that cannot be had meets the reason again, and keeps it
+        with contextlib.suppress(MoxtraceError, MemoryError):
+            make_weights(case_config(case), task.policies[0], store)
         return
     try:
         bench = Bench(case, store)
     except (MoxtraceError, MemoryError) as error:
-        for policy in policies:
+        for policy in task.policies:
             store.keep(case, policy, failed=_said(error))
         return
-    for policy in policies:
+    for policy in task.policies:
         try:
             store.keep(case, policy, facts=bench.facts(policy))
         except (MoxtraceError, MemoryError) as error:
@@ -51,18 +77,8 @@ def _said(error: BaseException) -> str:
     return text if isinstance(error, MoxtraceError) else f"{type(error).__name__}: {text}"
 
 
-def _prepare_weights(case: Case, store: Store) -> None:
-    """Weights that other tasks will read; who needs ones that fail meets the reason again, and keeps it."""
-    for policy in WEIGHTED_POLICIES + TABLE_POLICIES:
-        if policy in case.policies:
-            try:
-                make_weights(case_config(case), policy, store)
-            except (MoxtraceError, MemoryError):
-                return
-
-
 def tasks_of(cases: Sequence[Case], store: Store, policies: tuple[str, ...] | None = None) -> list[Task]:
-    """What is left to compute: shared weights first, then the larger networks first.
+    """What is left to compute: weights first, and the larger networks first.
 
     Parameters
     ----------
@@ -71,19 +87,24 @@ def tasks_of(cases: Sequence[Case], store: Store, policies: tuple[str, ...] | No
     policies : tuple of str, optional
         In place of each case's own; failed points are tried again.
     """
-    tasks: list[Task] = []
-    for case in cases:
-        wanted = case.policies if policies is None else policies
-        left = tuple(p for p in wanted if store.facts(case, p) is None)
+    weights: dict[str, Task] = {}
+    points = []
+    for case in sorted(cases, key=lambda one: -int(one.keys.get("topology.npus", 1024))):
+        left = [p for p in (policies or case.policies) if store.facts(case, p) is None]
+        needed = {_weights_name(case, p): p for p in left if p in WEIGHTED_POLICIES + TABLE_POLICIES}
+        if "paper.topology" in case.keys:
+            needed = {}  # its network is known only when its tokens are
+        for name, policy in needed.items():
+            weights.setdefault(name, Task(case, (policy,), str(store.folder), name))
         if left:
-            tasks.append((case, left, str(store.folder)))
-    tasks.sort(key=lambda task: -int(task[0].keys.get("topology.npus", 1024)))
-    first: dict[tuple[object, ...], Task] = {}
-    for case, left, folder in tasks:
-        keys = {k: v for k, v in case.keys.items() if k.split(".")[0] in ("topology", "placement", "model")}
-        if "paper.topology" not in case.keys and set(left) & set(WEIGHTED_POLICIES + TABLE_POLICIES):
-            first.setdefault((case.config == "boardfly", *sorted(keys.items())), (case, (), folder))
-    return [*first.values(), *tasks]
+            points.append(Task(case, tuple(left), str(store.folder), after=frozenset(needed)))
+    return [*weights.values(), *points]
+
+
+def _weights_name(case: Case, policy: str) -> str:
+    """Equal for cases that share the weights of a policy."""
+    keys = {k: v for k, v in case.keys.items() if k.split(".")[0] in ("topology", "placement", "model")}
+    return f"{policy} {case.config == 'boardfly'} {json.dumps(keys, sort_keys=True)}"
 
 
 def new_pool(jobs: int) -> Executor:
@@ -113,22 +134,28 @@ def _round(
 ) -> list[Task]:
     """Carry out tasks in one pool; returns those that a dying process took with it."""
     lost: list[Task] = []
+    queue, done = list(tasks), {name for task in tasks for name in task.after}
+    done -= {task.weights for task in tasks}  # of these nobody need be waited for
+    running: dict[Future[None], Task] = {}
     pool = pool_of(jobs)
     try:
-        waiting: dict[Future[None], Task] = {}
-        for task in tasks:
-            try:
-                waiting[pool.submit(compute, task)] = task
-            except BrokenProcessPool:
-                lost.append(task)
-        for future in as_completed(waiting):
-            error = future.exception()
-            if isinstance(error, BrokenProcessPool):
-                lost.append(waiting[future])
-                continue
-            if error is not None:
-                _fail(waiting[future], f"{type(error).__name__}: {' '.join(str(error).split())}")
-            told.step()
+        while queue or running:
+            for task in [task for task in queue if task.after <= done]:
+                queue.remove(task)
+                try:
+                    running[pool.submit(compute, task)] = task
+                except BrokenProcessPool:
+                    lost.append(task)
+                    done.add(task.weights)
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                task, error = running.pop(future), future.exception()
+                done.add(task.weights)
+                if isinstance(error, BrokenProcessPool):
+                    lost.append(task)
+                    continue
+                if error is not None:
+                    _fail(task, f"{type(error).__name__}: {' '.join(str(error).split())}")
+                told.step()
     except KeyboardInterrupt:
         pool.shutdown(wait=False, cancel_futures=True)
         for process in multiprocessing.active_children():
@@ -140,11 +167,10 @@ def _round(
 
 def _fail(task: Task, reason: str) -> None:
     """Keep the reason at those points of a task that have no numbers."""
-    case, policies, folder = task
-    store = Store(Path(folder))
-    for policy in policies:
-        if store.facts(case, policy) is None:
-            store.keep(case, policy, failed=reason)
+    store = Store(Path(task.folder))
+    for policy in () if task.weights else task.policies:
+        if store.facts(task.case, policy) is None:
+            store.keep(task.case, policy, failed=reason)
 
 
 class _Progress:
