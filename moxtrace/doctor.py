@@ -14,8 +14,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -176,7 +177,8 @@ def _astra_sim(named: str | None) -> Check:
     except MoxtraceError as error:
         asked = bool(named or os.environ.get("ASTRA_SIM"))
         do = "build it as its documentation says, and name it with --astra-sim, $ASTRA_SIM or on the PATH"
-        return Check("ASTRA-sim", "warning" if asked else "absent", str(error), means, do)
+        found = str(error).removeprefix("ASTRA-sim: ").partition(";")[0]
+        return Check("ASTRA-sim", "warning" if asked else "absent", found, means, do)
     answer = probe(binary)
     if answer.ok:
         return Check("ASTRA-sim", "ok", f"{binary}: {answer.words}", means)
@@ -191,7 +193,7 @@ def _chakra() -> Check:
     try:
         schema()
     except MoxtraceError as error:
-        words = str(error).removeprefix("verify --chakra: ")
+        words = str(error).removeprefix("verify --chakra: ").partition(";")[0]
         do = "git clone https://github.com/mlcommons/chakra && pip install ./chakra"
         return Check("Chakra", "absent", words, means, do)
     return Check("Chakra", "ok", installed("chakra") or "its schema can be imported", means)
@@ -277,23 +279,18 @@ def _cores() -> Check:
     return Check("cores", "ok", str(cores()), "sweeps run so many configurations at once")
 
 
-def _checks(astra_sim: str | None) -> Iterator[tuple[str, Callable[[], Check]]]:
-    yield "Python", _python
-    for distribution, module in NEEDED.items():
-        yield distribution, lambda d=distribution, m=module: library(d, m)
-    yield "kernel cache", _kernels
-    yield "templates", _templates
-    yield "ASTRA-sim", lambda: _astra_sim(astra_sim)
-    yield "Chakra", _chakra
-    extras: list[tuple[str, str, str, str]] = [
+def _checks(astra_sim: str | None) -> list[Callable[[], Check]]:
+    """All checks: ours first, then what is optional, then the machine."""
+    extras = [
         ("protobuf", "google.protobuf", "only for Chakra's own code", "pip install protobuf"),
         ("distributed", "distributed", "sweep --dask: many machines", "pip install 'moxtrace[dask]'"),
-        ("pyarrow", "pyarrow", "sweep tables as Parquet", "pip install 'moxtrace[parquet]'"),
+        ("pyarrow", "pyarrow", "a sweep's table as Parquet", "pip install 'moxtrace[parquet]'"),
     ]
-    for one in extras:
-        yield one[0], lambda o=one: extra(*o)
-    yield from (("nvcc", _nvcc), ("NVSHMEM", _nvshmem), ("GPU", _gpu))
-    yield from (("open files", _descriptors), ("memory", _memory), ("cores", _cores))
+    return [
+        _python, *(partial(library, *names) for names in NEEDED.items()), _kernels, _templates,
+        partial(_astra_sim, astra_sim), _chakra, *(partial(extra, *one) for one in extras),
+        _nvcc, _nvshmem, _gpu, _descriptors, _memory, _cores,
+    ]  # fmt: skip
 
 
 def examine(astra_sim: str | None = None, progress: Callable[[int, int], None] | None = None) -> list[Check]:
@@ -311,8 +308,8 @@ def examine(astra_sim: str | None = None, progress: Callable[[int, int], None] |
     list of Check
         Ours first, then what is optional, then the machine.
     """
-    checks, done = list(_checks(astra_sim)), []
-    for number, (_, check) in enumerate(checks, 1):
+    checks, done = _checks(astra_sim), []
+    for number, check in enumerate(checks, 1):
         done.append(check())
         if progress:
             progress(number, len(checks))

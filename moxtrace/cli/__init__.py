@@ -10,13 +10,15 @@ import importlib
 import os
 import signal
 import sys
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
-from click.shell_completion import CompletionItem
 
 from moxtrace import __version__
 from moxtrace.errors import MoxtraceError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 __all__ = ["main"]
 
@@ -50,6 +52,8 @@ class _LazyGroup(click.Group):
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
         # without importing every command for its help
         names = [CompletionItem(n, help=h) for n, h in COMMANDS.items() if n.startswith(incomplete)]
         return names + [
