@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from moxtrace.config import load
+from moxtrace.demand import demand_of
 from moxtrace.errors import ConfigError
 from moxtrace.scenario import block_of, prepare
 from moxtrace.simulate import simulate_block_of, simulate_config
@@ -63,3 +64,15 @@ def test_a_block_of_ones_own_is_simulated_alike(config):
     one, other = simulate_block_of(scenario, block_of(scenario)), simulate_config(config())
     np.testing.assert_array_equal(one.finished_ns, other.finished_ns)
     assert one.to_json() == other.to_json()
+
+
+def test_first_rows_of_every_source():
+    source = np.array([0, 0, 0, 2, 2], np.int32)
+    ids = np.array([[1, 2], [3, 3], [1, 3], [0, 2], [3, 1]])
+    demand = demand_of(source, ids, np.arange(4, dtype=np.int32), 4)
+    few = demand.first_rows(2)
+    assert few.source.tolist() == [0, 0, 2, 2]
+    assert np.split(few.dest, few.dest_ptr[1:-1])[1].tolist() == [3]
+    assert few.dest.tolist() == [1, 2, 3, 0, 1, 3]
+    assert few.pairs.tolist() == demand.pairs.tolist()
+    assert demand.first_rows(9).dest.tolist() == demand.dest.tolist()
