@@ -66,7 +66,8 @@ def row_of(keys: Mapping[str, Any], failed: str | None) -> dict[str, Any]:
     row |= {
         "status": "ok", "reason": "", "completion_ns": whole, "switch_completion_ns": switch,
         "slowdown": whole / switch, "dispatch_ns": (whole - compute) / 2, "compute_ns": compute,
-        "combine_ns": (whole - compute) / 2, "exposed_communication_ns": whole - compute, "max_link_load": busiest,
+        "combine_ns": (whole - compute) / 2, "exposed_communication_ns": whole - compute,
+        "max_link_load": busiest,
         "mean_link_load": busiest * sizes.mean() / sizes.max(), "busiest_link_bytes": int(sizes.max()),
         "mean_link_bytes": float(sizes.mean()), "bandwidth_tax": 0.05, "bound_kind": "",
     }  # fmt: skip

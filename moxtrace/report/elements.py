@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from xml.etree import ElementTree
 
-__all__ = ["Element", "clean", "element", "html", "items", "table"]
+__all__ = ["clean", "element", "html", "items", "table"]
 
 Element = ElementTree.Element
 

@@ -96,8 +96,16 @@ def _config(results: Results) -> list[Element]:
     return [*made, element("h3", f"Resolved configuration of run {run}"), _block(config)]
 
 
+def _given(value: Any) -> Any:
+    """Blocks without the keys that are not set."""
+    if isinstance(value, dict):
+        return {key: _given(inner) for key, inner in value.items() if inner is not None}
+    return value
+
+
 def _block(value: dict[str, Any]) -> Element:
-    plain = json.loads(json.dumps(value, default=str))
+    """YAML; what is not set is left out."""
+    plain = _given(json.loads(json.dumps(value, default=str)))
     text = yaml.safe_dump(plain, sort_keys=False, default_flow_style=None, allow_unicode=True, width=100)
     return element("pre", text, tabindex=0)
 
