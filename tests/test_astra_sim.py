@@ -230,23 +230,48 @@ def is_gone(process: int) -> bool:
     return False
 
 
-def test_ctrl_c_ends_astra_sim_and_leaves_the_run_intact(run, stand_in, tmp_path):
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -signal.SIGKILL)]
+)
+def test_what_ends_us_ends_astra_sim_and_leaves_the_run_intact(tmp_path, stand_in, number, status):
+    run = ring(tmp_path / "run")
     before, pid = files_of(run), tmp_path / "pid"
-    binary = stand_in(f"open({str(pid)!r}, 'w').write(str(os.getpid()))\nos.replace({str(pid)!r}, "
-                      f"{str(pid) + '.done'!r})\ntime.sleep(60)")  # fmt: skip
+    binary = stand_in(
+        f"open({f'{pid}.new'!r}, 'w').write(str(os.getpid()))\nos.replace({f'{pid}.new'!r}, {str(pid)!r})\n"
+        "time.sleep(60)"
+    )
     command = [sys.executable, "-m", "moxtrace", "simulate", str(run.path), "--engine", "astra-sim"]
     with subprocess.Popen([*command, "--astra-sim", str(binary)], stderr=subprocess.PIPE) as process:
         for _ in range(600):
-            if Path(f"{pid}.done").exists():
+            if pid.exists():
                 break
             time.sleep(0.1)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         stderr = process.communicate(timeout=30)[1]
-    assert process.returncode == 130, stderr
-    assert is_gone(int(Path(f"{pid}.done").read_text()))
+    assert process.returncode == status, stderr
+    assert is_gone(int(pid.read_text()))
     assert files_of(run) == before
-    last = max((run.path / "logs").iterdir(), key=lambda p: int(p.name.rpartition(".")[2]))
-    assert json.loads((last / "run.json").read_text())["status"] == "interrupted"
+    record = run.path / "logs" / "astra-sim.1" / "run.json"
+    if number != signal.SIGKILL:
+        assert json.loads(record.read_text())["status"] == "interrupted"
+    assert not Run.open(run.path).problems()
+
+
+def test_the_command_says_whether_the_engines_agree(run, right, stand_in):
+    def told(script):
+        command = [sys.executable, "-m", "moxtrace", "simulate", str(run.path), "--engine", "astra-sim", "-v"]
+        done = subprocess.run(
+            [*command, "--astra-sim", str(stand_in(script))], capture_output=True, text=True, check=True
+        )
+        assert "nodes: about 1 s, " in done.stderr
+        return done.stdout
+
+    script = "".join(f"say({r}, {c})\n" for r, c in enumerate(right))
+    assert "agrees        the built-in engine has the same time for every NPU" in told(script)
+    text = told(script + f"say(0, {right[0] + 2000})")
+    assert "disagrees     astra-sim " in text
+    assert "an NPU differs by up to 2 ns" in text
+    assert "logs/astra-sim." in text
 
 
 def test_a_run_directory_that_changes_meanwhile_does_not_count(tmp_path, stand_in):

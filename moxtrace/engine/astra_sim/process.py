@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,6 +19,13 @@ __all__ = ["STDERR", "STDOUT", "Ended", "watch"]
 STDOUT, STDERR = "stdout.txt", "stderr.txt"
 MARK = b"] finished, "
 SHORTEST, LONGEST = 0.01, 0.25  # seconds between two looks at the process
+# Linux ends a process with its parent when it asks for that; so not even kill -9 leaves one behind
+_TIE = """
+import ctypes, os, sys
+ctypes.CDLL(None).prctl(1, 9)
+if os.getppid() == int(sys.argv[1]):
+    os.execv(sys.argv[2], sys.argv[2:])
+"""
 
 
 class Ended(NamedTuple):
@@ -60,7 +68,8 @@ def watch(
 ) -> Ended:
     """Run a command to its end.
 
-    Whatever ends this call, Ctrl-C too, ends the command and all that it started.
+    Whatever ends this call, Ctrl-C too, ends the command and all that it started; on Linux the command also
+    ends with this process.
 
     Parameters
     ----------
@@ -82,7 +91,12 @@ def watch(
     kills, start = oom_kills(), time.monotonic()
     with (logs / STDOUT).open("wb") as out, (logs / STDERR).open("wb") as err:
         process = subprocess.Popen(
-            command, cwd=folder, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True
+            _tied(command),
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            start_new_session=True,
         )
     try:
         timed_out, peak = _wait(process, _Counter(logs / STDOUT), start, timeout_s, tell)
@@ -91,6 +105,12 @@ def watch(
     after = oom_kills()
     known = None if kills is None or after is None else after > kills
     return Ended(process.returncode, time.monotonic() - start, timed_out, peak, known)
+
+
+def _tied(command: Sequence[str]) -> list[str]:
+    if sys.platform != "linux":
+        return list(command)
+    return [sys.executable, "-I", "-S", "-c", _TIE, str(os.getpid()), *command]
 
 
 def _wait(
