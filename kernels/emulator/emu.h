@@ -37,7 +37,8 @@ struct Config {
   unsigned slow_percent = 15;      // PEs, blocks and warps that are held back
   bool check_source = true;        // modifying the source of a put in flight is a fault
   bool time_passes = false;        // when stuck, advance the clock (deadlines expire) instead of reporting a deadlock
-  int cut_from = -1, cut_to = -1;  // nothing sent from the one to the other ever arrives
+  int cut_from = -1, cut_to = -1;  // a link that breaks: after cut_after messages from the one to the other, none arrives
+  unsigned cut_after = 0;
   std::size_t stack_bytes = std::size_t{64} << 10;
 };
 

@@ -114,6 +114,7 @@ struct Machine {
   std::vector<std::vector<Fiber*>> spare;      // [PE] ended, to be used again
   std::unordered_map<const void*, std::vector<Fiber*>> by_address;
   std::vector<std::unique_ptr<Put>> network;
+  unsigned over_cut_link = 0;  // messages sent over the link that breaks
   std::vector<std::vector<bool>> peer;
   int hosts = 0;  // host programs that have not returned
   std::unique_ptr<Fault> fault;
@@ -141,6 +142,7 @@ struct Machine {
   void thread_ended(Fiber*);
 
   // network.cc
+  bool is_lost(int from, int to);
   void send(std::unique_ptr<Put>);
   void deliver();
   bool advance(Put&);

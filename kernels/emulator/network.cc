@@ -145,11 +145,11 @@ void Machine::deliver() {
   network.pop_back();
 }
 
+bool Machine::is_lost(int from, int to) {
+  return from == config.cut_from && to == config.cut_to && over_cut_link++ >= config.cut_after;
+}
+
 void Machine::send(std::unique_ptr<Put> p) {
-  if (p->from_pe == config.cut_from && p->to_pe == config.cut_to) {
-    tsan_destroy(p->tsan);
-    return;
-  }
   pes[p->from_pe]->issued++;
   p->lazy = chance(config.lazy_percent);
   network.push_back(std::move(p));
@@ -180,6 +180,7 @@ void put(void* to, const void* from, std::size_t bytes, std::uint64_t* word, std
     m.stats.remote_puts++;
     m.stats.remote_bytes += bytes;
   }
+  if (m.is_lost(mine.id, pe)) return;
   auto p = std::make_unique<Put>();
   p->from_pe = mine.id;
   p->to_pe = pe;
@@ -192,7 +193,7 @@ void put(void* to, const void* from, std::size_t bytes, std::uint64_t* word, std
   cut(*p, bytes);
   p->tsan = tsan_create();
   tsan_release(&p->issue);
-  if (!m.peer[mine.id][pe] || (mine.id == m.config.cut_from && pe == m.config.cut_to)) {
+  if (!m.peer[mine.id][pe]) {
     m.send(std::move(p));
     return;
   }

@@ -68,6 +68,14 @@ __device__ inline void publish(const Common& c, const DispatchOut& out, const st
   for (std::uint32_t i = threadIdx.x; i < local * c.ranks; i += blockDim.x) c.offsets[i] = offsets[i];
 }
 
+// After a failure the experts get nothing to do.
+__device__ inline void publish_nothing(const Common& c, const DispatchOut& out) {
+  for (std::uint32_t e = threadIdx.x; e < c.my_experts(); e += blockDim.x) {
+    out.counts[e] = 0;
+    if (out.starts) out.starts[e] = 0;
+  }
+}
+
 // One token into the rows of those of its experts that live here; by a warp.
 __device__ inline void unpack(const Common& c, const DispatchOut& out, std::uint64_t epoch, std::uint32_t source, std::uint32_t index, const std::uint32_t* offsets) {
   const Layout& l = c.layout;
@@ -101,10 +109,13 @@ __global__ void dispatch_recv_kernel(const __grid_constant__ DispatchRecv p) {
   const std::uint64_t epoch = c.state->sent;
   auto* missing = reinterpret_cast<std::uint32_t*>(shared);
   std::uint32_t *counts = missing + 2, *starts = counts + c.layout.local, *offsets = starts + c.layout.local;
-  if (!wait_for_manifests(c, epoch, missing)) return;
-  place_rows(c, epoch, offsets, counts, starts);
+  const bool known = wait_for_manifests(c, epoch, missing);
+  if (known) place_rows(c, epoch, offsets, counts, starts);
+  if (!known || !rows_fit(c, epoch, counts, starts)) {
+    if (blockIdx.x == 0) publish_nothing(c, p.out);
+    return;
+  }
   if (blockIdx.x == 0) publish(c, p.out, offsets, counts, starts);
-  if (!rows_fit(c, epoch, counts, starts)) return;
   for (std::uint32_t item = warp_in_grid(); item < c.ranks * c.layout.slots; item += warps_in_grid()) {
     const std::uint32_t source = item % c.ranks, index = item / c.ranks;
     if (!comes_here(c, epoch, source, index)) continue;

@@ -36,15 +36,19 @@ compile() {  # OBJECT SOURCE FLAGS...: only when something is newer
 }
 objects=()
 for f in fiber scheduler blocks network; do
-  compile "$common/$f.o" emulator/$f.cc "${runtime[@]}" && objects+=("$common/$f.o")
+  compile "$common/$f.o" emulator/$f.cc "${runtime[@]}"
+  objects+=("$common/$f.o")
 done
 plain=(shape:src/shape.cc)
-if [ "$program" = fuzz ]; then plain+=(case:tests/case.cc reference:tests/reference.cc); fi
+if [ "$program" != emulator ]; then plain+=(case:tests/case.cc reference:tests/reference.cc); fi
 for f in "${plain[@]}"; do
-  compile "$common/${f%%:*}.o" "${f#*:}" "${flags[@]}" && objects+=("$common/${f%%:*}.o")
+  compile "$common/${f%%:*}.o" "${f#*:}" "${flags[@]}"
+  objects+=("$common/${f%%:*}.o")
 done
-compile "$mine/alltoall.o" src/alltoall.cu "${kernel[@]}" && objects+=("$mine/alltoall.o")
-compile "$common/$program.o" "tests/$program.cc" "${kernel[@]}" && objects+=("$common/$program.o")
+compile "$mine/alltoall.o" src/alltoall.cu "${kernel[@]}"
+objects+=("$mine/alltoall.o")
+compile "$common/$program.o" "tests/$program.cc" "${kernel[@]}"
+objects+=("$common/$program.o")
 if [ ! "$mine/$program" -nt "$newest" ]; then
   "${CXX:-g++}" "${objects[@]}" "${link[@]}" -o "$mine/$program.$$" && mv "$mine/$program.$$" "$mine/$program"
 fi
