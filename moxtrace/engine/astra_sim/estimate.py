@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 
 from moxtrace.errors import ExternalToolError
-from moxtrace.machine import available_memory
+from moxtrace.machine import available_memory, raise_descriptor_limit
 from moxtrace.rundir import Run
 from moxtrace.units import format_bytes
 
@@ -89,7 +89,7 @@ def estimate_of(run: Run) -> Estimate:
 
 
 def check_fits(estimate: Estimate, *, anyway: bool = False) -> None:
-    """Warn about a run that is long or tight; refuse one that cannot fit.
+    """Warn about a run that is long or tight; refuse one that cannot fit, also into the open files.
 
     Parameters
     ----------
@@ -100,8 +100,10 @@ def check_fits(estimate: Estimate, *, anyway: bool = False) -> None:
     Raises
     ------
     ExternalToolError
-        When even the least that it needs is more than the memory that is there.
+        When even the least that it needs is more than the memory that is there, or it cannot have so many
+        files open.
     """
+    raise_descriptor_limit(estimate.descriptors, "ASTRA-sim")
     what = f"ASTRA-sim: {estimate.describe()}"
     there = (
         "" if estimate.available_bytes is None else f"; {format_bytes(estimate.available_bytes)} are there"

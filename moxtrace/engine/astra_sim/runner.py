@@ -98,9 +98,14 @@ def _teller(progress: Progress | None, npus: int, estimate: Estimate) -> Callabl
     if progress is None:
         return None
 
+    likely = max(sum(estimate.seconds) / 2, 1e-3)
+
     def tell(finished: int, seconds: float) -> None:
         about = estimate.duration()
-        progress(f"ASTRA-sim: {finished}/{npus} NPUs, {seconds:.0f} s of about {about}", finished, npus)
+        # NPUs finish together, at the end: until then only the estimate moves
+        share = max(finished / npus, min(seconds / likely, 0.95))
+        words = f"ASTRA-sim: {finished}/{npus} NPUs, {seconds:.0f} s of about {about}"
+        progress(words, round(1000 * share), 1000)
 
     return tell
 
@@ -116,7 +121,7 @@ def execute(
     binary : Path
     timeout_s : float, optional
     progress : callable, optional
-        Called with (words, NPUs finished, NPUs).
+        Called with (words, done, total): NPUs finished and seconds gone by are in the words.
 
     Raises
     ------
