@@ -165,6 +165,61 @@ def test_a_heat_map_has_a_cell_for_every_link(sweep):
     }
 
 
+def marks_of(drawing, group):
+    """Middle of each mark of a group, shape (marks, 2), y upwards."""
+    space = "{http://www.w3.org/2000/svg}"
+    for element in ElementTree.fromstring(svg(drawing)).iter(f"{space}g"):
+        if element.get("id") == group:
+            used = [(float(use.get("x")), float(use.get("y"))) for use in element.iter(f"{space}use")]
+            paths = [re.findall(r"[\d.]+ [\d.]+", path.get("d")) for path in element.iter(f"{space}path")]
+            ends = [np.array([point.split() for point in path], float) for path in paths if path]
+            places = used or [(one.min(axis=0) + one.max(axis=0)) / 2 for one in ends]
+            return np.array(places) * [1, -1]
+    raise AssertionError(group)
+
+
+def test_the_cells_of_a_heat_map_stand_at_source_and_destination(sweep):
+    drawing = heat_drawing(sweep)
+    places = marks_of(drawing, "tip0").round(2)
+    ends = [tuple(map(int, re.search(r"(\d+) to (\d+):", tip).groups())) for tip in drawing.tips["tip0"]]
+    across, down = np.unique(places[:, 0]), np.unique(-places[:, 1])
+    assert [(int(np.searchsorted(down, -y)), int(np.searchsorted(across, x))) for x, y in places] == ends
+
+
+def test_the_proxy_stands_across_and_the_time_up(sweep):
+    (drawing,) = drawings(sweep, "proxy")
+    for group in ("tip0", "tip1", "tip2"):
+        places = marks_of(drawing, group)
+        said = [re.search(r"link ([\d.]+), time ([\d.]+)", tip).groups() for tip in drawing.tips[group]]
+        for axis in (0, 1):
+            values = np.array([float(pair[axis]) for pair in said])
+            assert np.array_equal(np.argsort(places[:, axis]), np.argsort(values))
+    rows = {f"{r.values['max_link_load']:.3f}": r.values for r in sweep.ok}
+    for tip in (tip for tips in drawing.tips.values() for tip in tips):
+        load, time = re.search(r"link ([\d.]+), time ([\d.]+)", tip).groups()
+        row = rows[load]
+        whole, switch = row["completion_ns"] - 400_000, row["switch_completion_ns"] - 400_000
+        assert float(time) == pytest.approx(whole / switch, abs=6e-4)
+
+
+def test_correlation_and_distance_are_said(sweep):
+    (drawing,) = drawings(sweep, "proxy")
+    (title,) = [word for word, _ in words_of(drawing) if "from the line" in word]
+    load = np.array([row.values["max_link_load"] for row in sweep.ok])
+    time = np.array(
+        [(r.values["completion_ns"] - 4e5) / (r.values["switch_completion_ns"] - 4e5) for r in sweep.ok]
+    )
+    off = np.sqrt(np.mean((load - time) ** 2))
+    assert title == f"r = {np.corrcoef(load, time)[0, 1]:.3f}; 11 runs, {off:.3f} from the line (rms)"
+
+
+def test_the_busiest_links_lie_on_top(sweep):
+    (one, *_) = drawings(sweep, "topology", apart=True)
+    svg(one)
+    loads = [float(tip.rpartition(" ")[2]) for tip in one.tips["tip0"]]
+    assert loads == sorted(loads)
+
+
 def test_large_networks_show_blocks_and_the_hottest_links(tmp_path):
     grid = {"topology.npus": [256], "topology.kind": ["torus"], "routing.policy": ["min-hop", "mox"]}
     results = read([make_sweep(tmp_path / "large", grid)])

@@ -5,13 +5,16 @@ import re
 from collections import Counter
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from moxtrace.cli.report import command
 from moxtrace.errors import ConfigError, MoxtraceError
 from moxtrace.generate import generate
+from moxtrace.plots.loads import loads_of
 from moxtrace.plots.reading import read
+from moxtrace.plots.setting import setting_of
 from moxtrace.report.columns import columns_of, reading_of
 from moxtrace.report.elements import element, html
 from moxtrace.report.page import render, write_report
@@ -116,6 +119,18 @@ def test_the_columns_are_what_differs_and_the_results(folder):
     assert "bound" not in columns  # empty
     assert columns[-1] == "wall_s"
     assert "peak_memory_bytes" not in columns  # the same in all runs, and said above the table
+
+
+def test_the_hottest_links_come_first(folder, page):
+    row = setting_of(read([folder])).first["mox"]
+    network, loads = row.detail.topology, loads_of(row)
+    tables = [cells for cells in Page(page).rows if len(cells) == 5 and cells[0].isdecimal()]
+    assert len(tables) == 3 * 10
+    busiest = int(np.argmax(loads))
+    first = f"{network.src[busiest]} → {network.dst[busiest]}"
+    assert [first, f"{loads.max():.3f}"] in [cells[1:3] for cells in tables if cells[0] == "1"]
+    found = [float(cells[2]) for cells in tables]
+    assert found == [load for i in range(3) for load in sorted(found[10 * i : 10 * i + 10], reverse=True)]
 
 
 def test_data_cannot_run(tmp_path):

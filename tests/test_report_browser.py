@@ -129,6 +129,17 @@ def test_pointing_at_a_mark_tells_its_numbers(page):
     assert page.locator("#tip").is_hidden()
 
 
+def test_a_thin_line_is_found_from_a_few_pixels_away(page):
+    line = page.locator("figure svg path[data-tip*=' to ']").last
+    line.scroll_into_view_if_needed()
+    x, y = line.evaluate(
+        "e => { const p = e.getPointAtLength(e.getTotalLength() / 2).matrixTransform(e.getScreenCTM());"
+        "return [p.x, p.y] }"
+    )
+    page.mouse.move(x + 3, y + 3)
+    assert re.search(r"\d+ to \d+: load", page.locator("#tip").text_content())
+
+
 def test_everything_is_reached_by_keyboard_and_has_a_name(page):
     reached = set()
     for _ in range(120):

@@ -49,15 +49,16 @@ def _stands_on(results: Results, rows: list[Row]) -> list[Element]:
     """Recording, inputs, notes and versions."""
     pairs: dict[str, Any] = {}
     inputs: dict[str, str] = {}
+    notes: dict[str, None] = {}
     for row in rows:
         try:
             facts = row.detail.facts
         except MoxtraceError:  # a failed run may have no links
             continue
         pairs.setdefault("traffic", facts.get("stands_on"))
-        for note in facts.get("warnings", ()):
-            pairs.setdefault("note", note)
+        notes |= dict.fromkeys(map(str, facts.get("warnings", ())))
         inputs |= facts.get("inputs") or {}
+    pairs["notes"] = "; ".join(notes)
     for name, column in (
         ("engine", "engine"),
         ("moxtrace", "moxtrace_version"),
