@@ -284,3 +284,11 @@ def test_a_changed_configuration_is_found(tmp_path):
     path.write_text(path.read_text().replace("seed: 1", "seed: 2"))
     with pytest.raises(TraceError, match="config.resolved.yaml: is missing or was changed"):
         config_of(Run.open(tmp_path / "run"))
+
+
+def test_what_does_not_fit_is_refused(monkeypatch):
+    monkeypatch.setattr("moxtrace.timeline.timeline.available_memory", lambda: 1000)
+    with pytest.raises(
+        ConfigError, match="timeline: .* messages need about .* 1 kB are free: use fewer tokens"
+    ):
+        timeline_of(CONFIG, 100)

@@ -22,17 +22,20 @@ from moxtrace.engine.blocks import simulate_block
 from moxtrace.engine.network import Network
 from moxtrace.engine.result import BlockResult
 from moxtrace.errors import ConfigError, TraceError
+from moxtrace.machine import available_memory
 from moxtrace.outputs import written_aside
 from moxtrace.rundir import Run, sha256_of
 from moxtrace.scenario import Scenario, block_of, prepare
 from moxtrace.timeline.messages import Messages, Queues, lanes_of, messages_of, queues_of, stride_of
 from moxtrace.timeline.packets import Digits, Number, Template, packet
 from moxtrace.timeline.tracks import COUNT, COUNTER_VALUE, INSTANT, Tracks, annotation, begin, end, event
+from moxtrace.units import format_bytes
 
 __all__ = ["Timeline", "config_of", "timeline_of"]
 
 Progress = Callable[[str, int, int], None]
 CHUNK = 1 << 16  # events that are encoded at once
+BYTES_PER_TRANSFER = 150  # measured: the block, its times, and the changes of queues sorted
 _TIME = Number("time", 8)
 _TRACK = Number("track", 5)
 _VALUE = Number("value", 5)
@@ -165,6 +168,16 @@ def _interleaved(
     return out.tobytes()
 
 
+def _refuse_too_large(transfers: int) -> None:
+    """Refuse what does not fit into memory before it is simulated."""
+    needed, there = BYTES_PER_TRANSFER * transfers, available_memory()
+    if there is not None and needed > there:
+        raise ConfigError(
+            f"timeline: {transfers:,} messages need about {format_bytes(needed)}; {format_bytes(there)} are "
+            "free: use fewer tokens (--set traffic.tokens_per_npu=...) or NPUs"
+        )
+
+
 def config_of(run: Run) -> RunConfig:
     """The configuration that a run directory was generated from.
 
@@ -190,7 +203,7 @@ def config_of(run: Run) -> RunConfig:
 def timeline_of(config: RunConfig, max_events: int, progress: Progress | None = None) -> Timeline:
     """Simulate a configuration and collect the events of its timeline.
 
-    Two thirds of the events are for messages, the rest for queues.  Where all messages do not fit, those of
+    Queues get a third of the events at most, messages the rest.  Where all messages do not fit, those of
     every k-th token are kept, whole trees; where not all changes of the queues fit, their peaks in windows.
 
     Parameters
@@ -211,6 +224,9 @@ def timeline_of(config: RunConfig, max_events: int, progress: Progress | None = 
     tell = progress or (lambda step, done, total: None)
     scenario = prepare(config, progress=partial(tell, "tokens"))
     block = block_of(scenario, partial(tell, "routes"), partial(tell, "weights"))
+    phases = (block.dispatch, block.combine)
+    total = sum(phase.num_transfers for phase in phases)
+    _refuse_too_large(total)
     network = network_of(scenario.topology, config.trace.time_scale)
     result = simulate_block(
         block.dispatch, block.combine, block.compute_ns, network, barrier=config.trace.barrier,
@@ -218,12 +234,10 @@ def timeline_of(config: RunConfig, max_events: int, progress: Progress | None = 
         times=True,
     )  # fmt: skip
     tell("timeline", 0, 1)
-    phases = (block.dispatch, block.combine)
     demand = scenario.demand.unicast() if scenario.sends_copies else scenario.demand
     queues = queues_of(phases, result, network, max_events // 3)
-    stride = stride_of(phases, demand, max_events - max_events // 3)
+    stride = stride_of(phases, demand, max_events - len(queues.at))
     messages = messages_of(phases, result, demand, network, stride)
-    total = sum(phase.num_transfers for phase in phases)
     notes = _notes(scenario, result, network, queues, stride, (len(messages.link), total))
     title = "about: all messages" if stride == 1 else f"about: one token in {stride} only, see its event"
     ends = np.stack((result.dispatch_done, result.compute_done, result.finished)) // network.cycles_per_ns
