@@ -6,11 +6,12 @@ import sys
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
 from moxtrace import topology
-from moxtrace.config import load
+from moxtrace.cli.timeline import command
 from moxtrace.demand import Demand
 from moxtrace.engine.blocks import simulate_block
 from moxtrace.engine.network import Network
@@ -250,32 +251,36 @@ def test_a_limit_below_one_is_refused():
 # ---------------------------------------------------------------------------------- the command
 
 
-def moxtrace(*arguments, cwd, status=0):
-    done = subprocess.run(
-        [sys.executable, "-m", "moxtrace", *map(str, arguments)], cwd=cwd, capture_output=True, text=True
-    )
-    assert done.returncode == status, done.stderr
-    return done
+def invoke(*arguments):
+    return CliRunner().invoke(command, [str(a) for a in arguments], prog_name="timeline")
 
 
 def test_run_and_configuration_give_the_same(tmp_path):
-    generate(CONFIG, tmp_path / "run")
-    config = config_of(Run.open(tmp_path / "run"))
-    first = timeline_of(config, 10**6).write(tmp_path / "one")
-    moxtrace("timeline", "run/config.resolved.yaml", "-o", "other", cwd=tmp_path)
+    run = tmp_path / "run"
+    generate(CONFIG, run)
+    size = timeline_of(config_of(Run.open(run)), 10**6).write(tmp_path / "one")
+    done = subprocess.run(
+        [sys.executable, "-m", "moxtrace", "timeline", run / "config.resolved.yaml", "-o", tmp_path / "other"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert "events" in done.stdout
     assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
-    assert first == (tmp_path / "one").stat().st_size
-    told = moxtrace("timeline", "run", "-o", "some", "--max-events", "50", "--json", cwd=tmp_path)
+    assert size == (tmp_path / "one").stat().st_size
+
+
+def test_the_command_says_what_it_left_out(tmp_path):
+    run, some = tmp_path / "run", tmp_path / "some"
+    generate(CONFIG, run)
+    told = invoke(run, "-o", some, "--max-events", "50", "--json", "-q")
     facts = json.loads(told.stdout)
     assert facts["events"] <= 50
-    assert facts["bytes"] == (tmp_path / "some").stat().st_size
-    assert f"sampled: messages {facts['notes']['messages']}" in told.stderr
-    error = moxtrace("timeline", "run", "-o", "some", cwd=tmp_path, status=1).stderr
-    assert "some: exists; choose another name, or replace it with --force" in error
-    moxtrace("timeline", "run", "-o", "new", "--set", "topology.npus=4", cwd=tmp_path, status=2)
-    error = moxtrace("timeline", "run", "-o", "none/such", cwd=tmp_path, status=1).stderr
-    assert "no such directory" in error
-    assert load(tmp_path / "run" / "config.resolved.yaml").routing.policy == "tree"
+    assert facts["bytes"] == some.stat().st_size
+    assert f"moxtrace: sampled: messages {facts['notes']['messages']}" in told.stderr
+    assert "some: exists; choose another name" in str(invoke(run, "-o", some).exception)
+    assert invoke(run, "-o", some, "--force", "-q").exit_code == 0
+    assert "no such directory" in str(invoke(run, "-o", tmp_path / "none" / "such", "-q").exception)
+    assert "--set changes a configuration" in invoke(run, "-o", "new", "--set", "topology.npus=4").stderr
+    assert "no such directory; expected a run" in str(invoke(tmp_path / "none", "-o", "new").exception)
 
 
 def test_a_changed_configuration_is_found(tmp_path):

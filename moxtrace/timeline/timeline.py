@@ -35,7 +35,7 @@ __all__ = ["Timeline", "config_of", "timeline_of"]
 
 Progress = Callable[[str, int, int], None]
 CHUNK = 1 << 16  # events that are encoded at once
-BYTES_PER_TRANSFER = 150  # measured: the block, its times, and the changes of queues sorted
+BYTES_PER_TRANSFER = 200  # measured: the block, its times, and the changes of queues sorted
 _TIME = Number("time", 8)
 _TRACK = Number("track", 5)
 _VALUE = Number("value", 5)
