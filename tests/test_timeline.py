@@ -259,10 +259,8 @@ def test_run_and_configuration_give_the_same(tmp_path):
     run = tmp_path / "run"
     generate(CONFIG, run)
     size = timeline_of(config_of(Run.open(run)), 10**6).write(tmp_path / "one")
-    done = subprocess.run(
-        [sys.executable, "-m", "moxtrace", "timeline", run / "config.resolved.yaml", "-o", tmp_path / "other"],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    program = [sys.executable, "-m", "moxtrace", "timeline", run / "config.resolved.yaml"]
+    done = subprocess.run([*program, "-o", tmp_path / "other"], capture_output=True, text=True, check=True)
     assert "events" in done.stdout
     assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
     assert size == (tmp_path / "one").stat().st_size
