@@ -1,10 +1,12 @@
 """How the reference's ranks hand messages to each other: within one process, or over torch.distributed.
 
-Posting never waits; collecting needs what every rank posted. A message is anything, None for nothing to say.
+Posting never waits; collecting needs what every rank posted. A message is made of tensors, numbers, lists and
+tuples.
 """
 
 from __future__ import annotations
 
+import io
 from typing import Any, Protocol
 
 from .errors import OrderError
@@ -92,6 +94,9 @@ class Distributed:
         """Messages for this rank, by the rank that posted them; every rank of the group calls this."""
         import torch.distributed
 
+        # as torch.save writes it: torch's own pickling of objects does not take every dtype
+        file = io.BytesIO()
+        torch.save(self._posted.pop((half, epoch)), file)
         everything: list[Any] = [None] * self.ranks
-        torch.distributed.all_gather_object(everything, self._posted.pop((half, epoch)), group=self._group)
-        return [messages[rank] for messages in everything]
+        torch.distributed.all_gather_object(everything, file.getvalue(), group=self._group)
+        return [torch.load(io.BytesIO(messages), weights_only=True)[rank] for messages in everything]

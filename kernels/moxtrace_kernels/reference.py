@@ -26,7 +26,7 @@ tensor([0, 2], dtype=torch.int32)
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -38,12 +38,11 @@ from .shape import Shape
 __all__ = ["ReferenceAllToAll"]
 
 
-@dataclass(frozen=True)
-class _Packets:
-    """Tokens of one rank for another: index, payload, scales, experts, weights."""
+class _Packets(NamedTuple):
+    """Tokens of one rank for another; payloads as bytes, since torch does not index every 8-bit format."""
 
     token: torch.Tensor
-    x: torch.Tensor
+    payload: torch.Tensor
     scales: torch.Tensor | None
     experts: torch.Tensor
     weights: torch.Tensor
@@ -57,11 +56,6 @@ class _Arrived:
     token: torch.Tensor
     weights: torch.Tensor
     row: torch.Tensor
-
-
-def _take(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-    """Rows of a tensor; as bytes, since torch does not index every 8-bit format."""
-    return values.view(torch.uint8)[index].view(values.dtype)
 
 
 class ReferenceAllToAll(Halves):
@@ -117,11 +111,12 @@ class ReferenceAllToAll(Halves):
         for peer in range(shape.ranks):
             mine = token[(hosts == peer).any(1)]
             scales = None if inputs.scales is None else inputs.scales[mine]
-            messages.append(_Packets(mine, _take(inputs.x, mine), scales, experts[mine], weights[mine]))
+            payload = inputs.x.view(torch.uint8)[mine]
+            messages.append(tuple(_Packets(mine, payload, scales, experts[mine], weights[mine])))
         self._exchange.post("dispatch", self._epoch, self.rank, messages)
 
     def _dispatch_recv(self, out: Dispatched) -> None:
-        packets: list[_Packets] = self._exchange.collect("dispatch", self._epoch, self.rank)
+        packets = [_Packets(*m) for m in self._exchange.collect("dispatch", self._epoch, self.rank)]
         source = torch.cat([torch.full_like(p.token, peer) for peer, p in enumerate(packets)])
         token = torch.cat([p.token for p in packets])
         local = torch.cat([p.experts for p in packets]) - self.first_expert
@@ -135,7 +130,7 @@ class ReferenceAllToAll(Halves):
         for given in out:
             if given is not None:
                 given.view(torch.uint8).zero_()
-        _scatter(out.rows.flatten(0, -2), at, torch.cat([p.x.view(torch.uint8) for p in packets])[packet])
+        out.rows.flatten(0, -2).view(torch.uint8)[at] = torch.cat([p.payload for p in packets])[packet]
         if out.scales is not None:
             scales = torch.cat([p.scales for p in packets if p.scales is not None])
             out.scales.flatten(0, -2)[at] = scales[packet]
@@ -193,8 +188,3 @@ class ReferenceAllToAll(Halves):
             total[token] += partial.float()
         bound = inputs.tokens if inputs.bound_m is None else min(inputs.tokens, max(int(inputs.bound_m), 0))
         y[:bound] = total[:bound].to(y.dtype)
-
-
-def _scatter(rows: torch.Tensor, at: torch.Tensor, payload: torch.Tensor) -> None:
-    """Write payloads, given as bytes, into rows of any dtype."""
-    rows.view(torch.uint8)[at] = payload

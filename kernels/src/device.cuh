@@ -83,7 +83,7 @@ __device__ inline std::uint64_t now_ns() {
 // follows after them. The word only grows, so looking again does no harm.
 __device__ inline void acquire([[maybe_unused]] const std::uint64_t* word) {
 #if defined(__CUDACC__)
-  std::uint64_t seen;
+  [[maybe_unused]] std::uint64_t seen;
   asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(seen) : "l"(word) : "memory");
 #endif
 }
