@@ -159,16 +159,30 @@ def wire_dtype(shape: Shape) -> str:
     return "fp32" if shape.wire_fp32 else shape.combine
 
 
+def sent_bytes(name: str, shape: Shape, traffic: Traffic) -> tuple[float, float, int, str]:
+    """Bytes that a rank sends in all and to others, bytes of one copy, and how they come about."""
+    wire, copies, others = wire_of(shape), traffic.copies, traffic.copies - traffic.own
+    out = "dispatch" in name
+    if name.startswith("torch"):  # neither headers nor manifests
+        size = wire.payload if out else shape.hidden * DTYPE_BYTES[wire_dtype(shape)]
+        return copies * size, others * size, size, f"{copies:.1f} copies x {size} B"
+    if out:
+        size, more, each = wire.packet, shape.ranks, wire.manifest
+        formula = f"{copies:.1f} copies x {size} B + {more} manifests x {each} B"
+        return copies * size + more * each, others * size + (more - 1) * each, size, formula
+    size, rest = wire.partial, traffic.tokens * (shape.dp - 1)
+    formula = f"{copies:.1f} partial sums x {size} B"
+    formula += f" + {rest:.1f} rows x {wire.result} B" if rest else ""
+    return copies * size + rest * wire.result, others * size + rest * wire.result, size, formula
+
+
 def rows_of(
     shape: Shape, times: dict[str, list[float]], traffic: Traffic, fabric: Fabric
 ) -> list[dict[str, Any]]:
     """One row of the table for each half."""
-    wire, rows = wire_of(shape), []
+    rows = []
     for name, all_times in times.items():
-        out = "dispatch" in name
-        size = wire.packet if out else wire.partial
-        if name.startswith("torch"):  # no headers
-            size = wire.payload if out else shape.hidden * DTYPE_BYTES[wire_dtype(shape)]
+        total, others, size, formula = sent_bytes(name, shape, traffic)
         p50 = percentile(all_times, 0.5)
         floors = {way: floor_us(traffic.tokens, copies, size, fabric) for way, copies in traffic.ways.items()}
         rows.append(
@@ -176,10 +190,10 @@ def rows_of(
                 "name": name,
                 "p50_us": p50,
                 "p99_us": percentile(all_times, 0.99),
-                "bytes": traffic.copies * size,
-                "formula": f"{traffic.copies:.1f} copies x {size} B",
-                "algbw_gbs": traffic.copies * size / p50 / 1e3,
-                "busbw_gbs": (traffic.copies - traffic.own) * size / p50 / 1e3,
+                "bytes": total,
+                "formula": formula,
+                "algbw_gbs": total / p50 / 1e3,
+                "busbw_gbs": others / p50 / 1e3,
                 "floor_us": floors,
                 "floor_share": {way: floor / p50 for way, floor in floors.items()},
             }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds one test program with g++ and prints its path: bash build.sh PROGRAM [--tsan | --asan] [--bug N]
+# Builds one test program with g++ and prints its path: bash build.sh PROGRAM [--tsan | --asan | --ucontext] [--bug N]
 # PROGRAM: fuzz (dispatch and combine), emulator (the emulator's own tests), library (errors, deadlines, formats).
 # CXX names another compiler, BUILD another folder than kernels/build.
 set -euo pipefail
@@ -8,7 +8,7 @@ program=$1 bug=0 flavour=plain
 shift
 while [ $# -gt 0 ]; do
   case $1 in
-    --tsan | --asan) flavour=${1#--} ;;
+    --tsan | --asan | --ucontext) flavour=${1#--} ;;
     --bug) bug=$2 && shift ;;
     *) echo "build.sh: $1 is not an option" >&2 && exit 2 ;;
   esac
@@ -19,6 +19,7 @@ runtime=("${flags[@]}") kernel=("${flags[@]}" -DMOX_BUG="$bug") link=(-rdynamic)
 case $flavour in
   tsan)  # the emulator itself stays uninstrumented: only the program under test is watched
     runtime+=(-DEMU_TSAN) && kernel+=(-DEMU_TSAN -g -fsanitize=thread) && link+=(-fsanitize=thread) ;;
+  ucontext) runtime+=(-DEMU_UCONTEXT) ;;  # fibers as on machines that fiber.cc has no assembly for
   asan)
     runtime+=(-g -fsanitize=address) && kernel+=(-g -fsanitize=address,undefined -fno-sanitize-recover=undefined)
     link+=(-fsanitize=address,undefined) ;;

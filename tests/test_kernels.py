@@ -1,0 +1,216 @@
+"""The kernels on a CPU: emulator, fuzz against a plain reference, planted faults, sanitizers, nvcc."""
+
+import contextlib
+import fcntl
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+KERNELS = Path(__file__).resolve().parents[1] / "kernels"
+SEEDS_IN_CI, CHUNKS = 2000, 4
+
+# fault -> seeds within which it must show (the chance of a seed to show it is in kernels/README.md)
+PLANTED = {
+    1: ("missing_barrier", 10),
+    2: ("list_too_early", 60),
+    3: ("single_signal", 120),
+    4: ("missing_wait", 10),
+    5: ("early_reuse", 10),
+    6: ("peer_behind", 200),
+    7: ("single_manifest", 20),
+    8: ("missing_part", 10),
+}
+
+
+def run(*command: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(part) for part in command],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="session")
+def compiler() -> str:
+    name = os.environ.get("CXX", "g++")
+    if shutil.which(name) is None:
+        pytest.skip(f"no C++ compiler: {name} is not on PATH (CXX names another)")
+    return name
+
+
+@pytest.fixture(scope="session")
+def build(compiler):
+    """Builds a program of kernels/tests, one at a time, so that workers share what is built; returns its path."""
+
+    def build(program: str, *options: str) -> Path:
+        folder = KERNELS / "build"
+        folder.mkdir(exist_ok=True)
+        with (folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            done = run("bash", KERNELS / "tests" / "build.sh", program, *options)
+        assert done.returncode == 0, done.stderr
+        assert not done.stderr
+        return Path(done.stdout.strip())
+
+    return build
+
+
+def sanitizer(compiler: str, name: str, tmp_path: Path) -> None:
+    """Skips unless a program with this sanitizer can be built and run here."""
+    source = tmp_path / "empty.cc"
+    source.write_text("int main() { return 0; }\n")
+    done = run(compiler, f"-fsanitize={name}", source, "-o", tmp_path / "empty")
+    if done.returncode == 0:
+        done = run(tmp_path / "empty")
+    if done.returncode:
+        pytest.skip(f"no -fsanitize={name} here: {(done.stderr.strip().splitlines() or ['it fails'])[0]}")
+
+
+@pytest.mark.parametrize("program", ["emulator", "library"])
+def test_programs_of_many_small_tests(build, program):
+    done = run(build(program))
+    assert done.returncode == 0, done.stdout
+    assert "FAIL" not in done.stdout
+    assert done.stdout.count("ok ") >= 20
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_fuzz_against_the_reference(build, chunk):
+    each = SEEDS_IN_CI // CHUNKS
+    done = run(build("fuzz"), "--seeds", str(each), "--first", str(1 + chunk * each))
+    assert done.returncode == 0, done.stdout[-4000:]
+    assert f"0 of {each} seeds failed" in done.stdout
+
+
+def test_a_seed_replays_exactly(build):
+    done = run(build("fuzz"), "--seeds", "20", "--first", "9000", "--twice")
+    assert done.returncode == 0, done.stdout[-4000:]
+    replayed = [
+        run(build("fuzz", "--bug", "4"), "--seed", "3").stdout.partition(" seeds failed;")[0]
+        for _ in range(2)
+    ]
+    assert replayed[0] == replayed[1]
+    assert "seed 3 FAILED" in replayed[0]
+    assert "ranks (dp" in replayed[0]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "--ranks 48 --experts 256 --top-k 8 --tokens 4 --hidden 32 --epochs 2 --dp 1 --blocks 1",
+        "--ranks 7 --experts 1024 --top-k 16 --tokens 40 --hidden 16 --epochs 2 --dp 1 --blocks 2",
+        "--ranks 12 --experts 5 --top-k 5 --tokens 9 --hidden 7168 --epochs 2 --dp 4 --dispatch 3",
+    ],
+    ids=["many-ranks", "many-experts", "wide"],
+)
+def test_larger_shapes(build, options):
+    done = run(build("fuzz"), "--seeds", "1", "--objects", "1", "--threads", "64", *options.split())
+    assert done.returncode == 0, done.stdout[-4000:]
+
+
+@pytest.mark.parametrize(
+    ("bug", "within"), [(b, n) for b, (_, n) in PLANTED.items()], ids=[n for n, _ in PLANTED.values()]
+)
+def test_planted_faults_are_found(build, bug, within):
+    done = run(build("fuzz", "--bug", str(bug)), "--seeds", str(within), "--first", "5000", "--until-failure")
+    assert done.returncode == 1, f"not found within {within} seeds"
+    assert re.search(r"failed after \d+ seeds", done.stdout)
+
+
+def test_thread_sanitizer(build, compiler, tmp_path):
+    sanitizer(compiler, "thread", tmp_path)
+    small = ["--ranks", "4", "--threads", "64", "--blocks", "2", "--epochs", "2", "--objects", "1"]
+    done = run(build("fuzz", "--tsan"), "--seeds", "8", "--dp", "1", *small, "--experts", "9", "--top-k", "4")
+    assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
+    raced = run(
+        build("fuzz", "--tsan", "--bug", "2"),
+        "--seeds",
+        "1",
+        "--dp",
+        "1",
+        *small,
+        "--experts",
+        "9",
+        "--top-k",
+        "4",
+    )
+    assert "data race" in raced.stderr
+    assert "dispatch_send.cuh" in raced.stderr
+
+
+def test_address_sanitizer(build, compiler, tmp_path):
+    sanitizer(compiler, "address", tmp_path)
+    quiet = {"ASAN_OPTIONS": "detect_leaks=0"}
+    done = run(build("fuzz", "--asan"), "--seeds", "40", **quiet)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
+    done = run(build("library", "--asan"), **quiet)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
+
+
+def test_fibers_without_assembly(build):
+    done = run(build("fuzz", "--ucontext"), "--seeds", "20")
+    assert done.returncode == 0, done.stdout[-4000:]
+
+
+def test_usage_errors_are_one_line(build):
+    program = build("fuzz")
+    for words, message in [
+        (["--seeds", "many"], "fuzz: --seeds is many, expected a number"),
+        (["--nonsense", "1"], "fuzz: --nonsense is not an option"),
+        (["--hidden", "3", "--dispatch", "0"], "expected a multiple of 16"),
+    ]:
+        done = run(program, *words)
+        assert done.returncode == 2
+        assert message in done.stderr
+        assert done.stderr.count("\n") == 1
+
+
+def test_only_three_primitives():
+    """What the kernels ask of NVSHMEM on the device: a put with a signal, a signal, and a test."""
+    used = set()
+    for source in [*(KERNELS / "src").glob("*.cuh"), KERNELS / "src" / "alltoall.cu"]:
+        used |= set(re.findall(r"\bnvshmemx?_\w+(?=\()", re.sub(r"//.*", "", source.read_text())))
+    host = {"nvshmem_n_pes", "nvshmem_my_pe", "nvshmem_malloc", "nvshmem_free", "nvshmem_barrier_all"}
+    assert used - host <= {"nvshmemx_putmem_signal_nbi_warp", "nvshmemx_signal_op", "nvshmem_uint64_test"}
+
+
+def nvshmem() -> Path | None:
+    """NVSHMEM's folder: $NVSHMEM_HOME, or the wheel that this Python would import."""
+    if home := os.environ.get("NVSHMEM_HOME"):
+        return Path(home)
+    with contextlib.suppress(ModuleNotFoundError):
+        spec = importlib.util.find_spec("nvidia.nvshmem")
+        if spec and spec.submodule_search_locations:
+            return Path(spec.submodule_search_locations[0])
+    return None
+
+
+def test_nvcc_compiles_and_links(tmp_path):
+    compiler = shutil.which("nvcc") or shutil.which(
+        "nvcc", path=os.path.join(os.environ.get("CUDA_HOME", ""), "bin")
+    )
+    if compiler is None:
+        pytest.skip("no nvcc on PATH or in $CUDA_HOME/bin")
+    home = nvshmem()
+    if home is None or not (home / "include" / "nvshmem.h").is_file():
+        pytest.skip("no NVSHMEM: pip install nvidia-nvshmem-cu13, or set NVSHMEM_HOME")
+    architectures = [f"-gencode=arch=compute_{n},code=sm_{n}" for n in (90, 100)]
+    sources = [
+        KERNELS / name for name in ("src/alltoall.cu", "src/bootstrap.cu", "src/shape.cc", "tests/link.cu")
+    ]
+    done = run(
+        compiler, "-std=c++17", "-O2", "-rdc=true", "-Xcompiler", "-Wall,-Wextra,-Werror", "--Werror", "all-warnings",
+        *architectures, f"-I{KERNELS / 'include'}", "-isystem", home / "include", *sources, "-o", tmp_path / "link",
+        f"-L{home / 'lib'}", "-lnvshmem_device", "-l:libnvshmem_host.so.3", "-Xlinker", f"-rpath={home / 'lib'}",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+    assert "of symmetric memory on every rank" in run(tmp_path / "link").stdout
