@@ -25,7 +25,7 @@ from moxtrace_kernels.wire import wire_of
 
 SYMMETRIC_BYTES = 2 << 30
 TOKENS = (1, 16, 64, 128)
-EPOCHS = 4
+EPOCHS = (130, 0, 1, 77)  # tokens of each
 
 
 def shapes() -> Iterator[Shape]:
@@ -42,7 +42,7 @@ def shapes() -> Iterator[Shape]:
                     ranks=1,
                     experts=experts,
                     top_k=top_k,
-                    max_tokens=130,
+                    max_tokens=max(EPOCHS),
                     hidden=hidden,
                     dispatch=dispatch,
                     expert_out=expert_out,
@@ -58,7 +58,7 @@ def check_shapes() -> int:
     checked = 0
     for shape in shapes():
         with AllToAll(shape) as kernels:
-            for epoch, tokens in enumerate((130, 0, 1, 77)[:EPOCHS]):
+            for epoch, tokens in enumerate(EPOCHS):
                 wrong = verify(kernels, shape, tokens, seed=epoch)
                 kernels.check()
                 if wrong:
@@ -118,7 +118,7 @@ def copy_bandwidth(device: torch.device) -> float:
 
 
 def floors_bytes(shape: Shape, tokens: int) -> dict[str, int]:
-    """Least bytes that each whole has to read and write: every row once per expert, and once where it is held."""
+    """Least bytes that each has to read and write: a row once per expert, and once where it is held."""
     payload = wire_of(shape).payload
     answer = shape.hidden * DTYPE_BYTES[shape.expert_out]
     result = shape.hidden * DTYPE_BYTES[shape.combine]

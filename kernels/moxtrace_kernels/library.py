@@ -9,15 +9,27 @@ import ctypes
 from collections.abc import Sequence
 from ctypes import POINTER, c_char, c_char_p, c_int, c_size_t, c_uint32, c_uint64, c_void_p
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from .errors import Failure, LibraryError, ShapeError
 from .shape import Shape
 
-__all__ = ["LIBRARY", "DispatchIn", "DispatchOut", "Library", "Options", "Sizes", "load", "shape_of"]
+__all__ = [
+    "LIBRARY",
+    "DispatchIn",
+    "DispatchOut",
+    "Library",
+    "Options",
+    "Sizes",
+    "load",
+    "preload_nvshmem",
+    "shape_of",
+]
 
 LIBRARY = Path(__file__).with_name("libmoxtrace_kernels.so")
+NVSHMEM_HOST = "libnvshmem_host.so.3"
 ABI = 1  # MOX_C_ABI
 _NO_TOKEN = 0xFFFFFFFF
 _DTYPES = {"bf16": 0, "fp16": 1, "fp32": 2, "fp8": 3}
@@ -117,6 +129,7 @@ class Library:
                 f"{path} is absent: this is an install without the GPU library. Install it where nvcc is: "
                 "pip install ./kernels, without MOXTRACE_CUDA=0; or use ReferenceAllToAll"
             )
+        preload_nvshmem()
         try:
             self._library = ctypes.CDLL(str(path))
         except OSError as error:
@@ -285,6 +298,25 @@ class Library:
         text = _buffer()
         if getattr(self._library, name)(*arguments, _Text(ctypes.addressof(text), _TEXT_BYTES)):
             raise LibraryError(text.value.decode())
+
+
+def preload_nvshmem() -> ctypes.CDLL | None:
+    """Load NVSHMEM's host library from its wheel, so that ours finds it wherever either of them is installed.
+
+    Returns
+    -------
+    CDLL or None
+        None without the wheel: the loader then looks where the library was linked.
+    """
+    try:
+        spec = find_spec("nvidia.nvshmem")
+    except ModuleNotFoundError:
+        return None
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        found = Path(folder, "lib", NVSHMEM_HOST)
+        if found.is_file():
+            return ctypes.CDLL(str(found))
+    return None
 
 
 def _buffer() -> ctypes.Array[c_char]:
