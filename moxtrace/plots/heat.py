@@ -71,7 +71,10 @@ def _draw_panel(axes: Axes, policy: str, row: Row, steps: Steps, drawing: Drawin
     axes.set_title(f"{shown(policy, 14)}: busiest {loads.max():.2f}", fontsize=7, pad=3)
     every = max(1, side // 4)
     ticks = FixedLocator([i + 0.5 for i in range(0, side, every)])
-    words = FuncFormatter(lambda x, _: str(int(x) * block))
+    names = [row.detail.topology.npu_name(i) for i in range(npus)]
+    if max(map(len, names)) > 4:
+        names = [str(i) for i in range(npus)]
+    words = FuncFormatter(lambda x, _: names[int(x) * block])
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(ticks)
         axis.set_major_formatter(words)

@@ -29,9 +29,10 @@ MAX_LABELLED = 32
 
 
 def _draw_nodes(axes: Axes, network: Topology, places: NDArray[np.float64], size: float) -> None:
-    """NPUs, with their numbers where these can be read."""
+    """NPUs, with their numbers or names where these can be read."""
     n = network.num_npus
-    labelled = n <= MAX_LABELLED and not network.names
+    names = [network.npu_name(i) for i in range(n)]
+    labelled = n <= MAX_LABELLED and max(map(len, names)) <= 3  # what fits into a circle
     points = (6.2 if n <= 16 else 4.2 if n <= 32 else 150 / n) * size
     face = PAPER if labelled else INK
     x, y = places.T
@@ -40,7 +41,7 @@ def _draw_nodes(axes: Axes, network: Topology, places: NDArray[np.float64], size
         style: dict[str, Any] = {"ha": "center", "va": "center", "color": INK, "zorder": 3}
         style["fontsize"] = (3.4 if n <= 16 else 2.6) * size**0.8
         for i in range(n):
-            axes.annotate(str(i), places[i], **style)
+            axes.annotate(names[i], places[i], **style)
 
 
 def _draw_panel(axes: Axes, policy: str, row: Row, steps: Steps, drawing: Drawing, size: float) -> None:
