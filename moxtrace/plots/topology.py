@@ -13,6 +13,7 @@ import numpy as np
 from moxtrace.errors import OutputError
 from moxtrace.outputs import written_aside
 from moxtrace.plots.layouts import Layout, arcs, layout_of
+from moxtrace.plots.style import ENDINGS
 from moxtrace.topology.graph import Topology
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["draw_topology"]
 
-ENDINGS = (".png", ".svg", ".pdf")
 MAX_DRAWN = 20_000
 MAX_LABELLED = 96
 INK, PAPER, LINK = "#22303c", "#ffffff", "#3b78a8"
