@@ -76,6 +76,9 @@ class Spoiled:
     def why(self, error):
         return self._place.why(error)
 
+    def check(self):
+        self._place.check()
+
 
 def die(job):
     """What the system does to a process that takes too much memory."""

@@ -6,10 +6,13 @@ has its runs done by another; a run that takes several workers with it becomes a
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from collections.abc import Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from moxtrace import __version__
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
     from distributed import Client
 
 __all__ = ["Dask"]
+
+_ADDRESS = re.compile(r"((tcp|tls|ucx|ws|wss)://)?[^\s/:]+:\d{1,5}|((tcp|tls)://)\[[0-9a-fA-F:]+\]:\d{1,5}")
 
 
 class Dask:
@@ -36,7 +41,7 @@ class Dask:
     ExternalToolError
         When Dask is not installed.
     ConfigError
-        When the time is no time.
+        When the address is none, the scheduler file cannot be read, or the time is no time.
     """
 
     at_once = 1000  # handed to the scheduler, which spreads them; workers may still be joining
@@ -50,6 +55,7 @@ class Dask:
         except ModuleNotFoundError:
             raise ExternalToolError("--dask: Dask is not installed: pip install 'moxtrace[dask]'") from None
         self._address, self._timeout_s = address, timeout_s
+        self._scheduler = _scheduler_of(address)
         self._client: Client | None = None
 
     @contextmanager
@@ -80,28 +86,32 @@ class Dask:
 
         if isinstance(error, KilledWorker):
             return "every Dask worker that tried it died, most likely out of memory: use fewer tokens or NPUs"
+        self.check()
+        return f"Dask: {type(error).__name__}: {' '.join(str(error).split())}"
+
+    def check(self) -> None:
+        """Whether the scheduler is still there: what was handed to one that is gone never comes back.
+
+        Raises
+        ------
+        ExternalToolError
+            When it is not.
+        """
         if self._client is None or self._client.status != "running":
             raise ExternalToolError(
                 f"--dask {self._address}: the scheduler went away; finished rows are kept: start "
                 "the sweep again"
             )
-        return f"Dask: {type(error).__name__}: {' '.join(str(error).split())}"
 
     def _connected(self) -> Client:
         from distributed import Client
 
         try:
-            if self._address.endswith(".json"):
-                return Client(scheduler_file=self._address, timeout=self._timeout_s, set_as_default=False)
-            return Client(self._address, timeout=self._timeout_s, set_as_default=False)
+            return Client(self._scheduler, timeout=self._timeout_s, set_as_default=False)
         except (OSError, TimeoutError):
             raise ExternalToolError(
                 f"--dask {self._address}: no scheduler answered within {self._timeout_s:g} s; start one with "
                 "'dask scheduler', check the address, or wait longer with --dask-timeout"
-            ) from None
-        except ValueError as error:
-            raise ExternalToolError(
-                f"--dask {self._address}: is no address ({error}); expected one such as tcp://host:8786"
             ) from None
 
     def _check_workers(self, client: Client) -> None:
@@ -120,6 +130,20 @@ class Dask:
                 raise ExternalToolError(
                     f"--dask {self._address}: worker {worker} has {has}; install {__version__} there"
                 )
+
+
+def _scheduler_of(address: str) -> str:
+    """The address, or the one in a scheduler file."""
+    if address.endswith(".json"):
+        try:
+            address = json.loads(Path(address).read_text(encoding="utf-8"))["address"]
+        except OSError as error:
+            raise ConfigError(f"--dask {address}: cannot read the scheduler file: {error.strerror}") from None
+        except (ValueError, KeyError, TypeError):
+            raise ConfigError(f"--dask {address}: is no scheduler file of Dask") from None
+    if not isinstance(address, str) or not _ADDRESS.fullmatch(address):
+        raise ConfigError(f"--dask {address}: is no address; expected one such as tcp://host:8786")
+    return address
 
 
 def _version() -> str:

@@ -28,6 +28,7 @@ from moxtrace.sweep.tables import write_tables
 __all__ = ["Outcome", "run_sweep"]
 
 log = logging.getLogger(__name__)
+_LOOK_EVERY_S = 5.0  # whether the place is still there
 Progress = Callable[[int, int, str], None]
 
 
@@ -220,7 +221,9 @@ def _do_all(
                 config = run.config.model_dump(mode="json")
                 job = Job(run.run, config, run.engine, run.bound, str(opened.path.resolve()), **options)
                 running[executor.submit(run_job, job)] = (run, size)
-            finished, _ = wait(running, return_when=FIRST_COMPLETED)
+            finished, _ = wait(running, timeout=_LOOK_EVERY_S, return_when=FIRST_COMPLETED)
+            if not finished:
+                place.check()
             for future in finished:
                 run, _ = running.pop(future)
                 writer.keep(run, _facts_of(future, place))

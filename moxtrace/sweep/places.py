@@ -36,6 +36,9 @@ class Place(Protocol):
     def why(self, error: BaseException) -> str:
         """Why a run came back with this error, for its row; raises if no other run would fare better."""
 
+    def check(self) -> None:
+        """Asked while nothing comes back; raises if nothing ever will."""
+
 
 class Local:
     """Processes on this machine.
@@ -67,6 +70,9 @@ class Local:
             return str(error)
         raise error
 
+    def check(self) -> None:
+        """A process that dies says so itself."""
+
 
 class Given:
     """Any ``concurrent.futures`` executor, whose owner ends it.
@@ -91,3 +97,6 @@ class Given:
     def why(self, error: BaseException) -> str:
         """Nothing is known of the executor: its errors are the owner's."""
         raise error
+
+    def check(self) -> None:
+        """Nothing is known of it."""
