@@ -117,7 +117,7 @@ def heat_drawing(results: Results) -> Drawing:
     """
     caption = (
         "Load of each link in dispatch over the ideal switch's busiest port, by source (down) and "
-        "destination (across); empty cells have no link. A dark column is an NPU that all send to."
+        "destination (across); empty cells have no link. A column that stands out is an NPU that all send to."
     )
     with_links_between_npus(results, setting_of(results))  # refused before anything is drawn
     return Drawing(
