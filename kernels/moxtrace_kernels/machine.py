@@ -1,4 +1,4 @@
-"""The machine that the kernels are to run on: driver, settings, network cards, and what NVSHMEM should be told.
+"""The machine that the kernels are to run on: driver, settings, network cards, NVSHMEM's environment.
 
 References
 ----------
