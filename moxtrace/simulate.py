@@ -44,9 +44,9 @@ __all__ = ["Simulation", "simulate_block_of", "simulate_config", "simulate_run"]
 Progress = Callable[[str, int, int], None]
 Step = Callable[[int, int], None]
 
-_PER_TRANSFER = 45  # bytes while a block is made ready: two phases, and the engine's records of both
-_PER_ROW = 64
-_PER_COPY = 200  # on the ideal switch: two transfers of one row
+# bytes for each transfer of dispatch, row, and copy on the ideal switch (two transfers and a row)
+_READY = (52, 40, 0)  # while a block is made ready: two phases, and the engine's records of both
+_RUN = (32, 16, 165)  # while it runs, with the switch beside it that is made ready meanwhile
 _SAMPLE = 4  # rows of each source
 
 
@@ -300,8 +300,7 @@ def _refuse_too_large(scenario: Scenario) -> None:
     else:
         rows, phase = demand.num_rows, routing.route(network, few, "tree", None, 1)
     transfers = phase.num_transfers * demand.num_rows // max(few.num_rows, 1)
-    runs = (_PER_TRANSFER - 13) * transfers + _PER_COPY * copies  # the block itself, and the switch beside it
-    needed = max(_PER_TRANSFER * transfers, runs) + _PER_ROW * rows
+    needed = max(a * transfers + b * rows + c * copies for a, b, c in (_READY, _RUN))
     there = available_memory()
     if there is not None and needed > there:
         raise ConfigError(
