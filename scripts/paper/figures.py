@@ -227,14 +227,9 @@ def _boardfly(results: Results, published: dict[str, Any], folder: Path) -> list
             middle = statistics.median(values)
             label = policy if i == 0 else None
             axes.bar(place, middle, 0.24, color=COLOURS[policy], label=label)
-            axes.errorbar(
-                place,
-                middle,
-                ([middle - min(values)], [max(values) - middle]),
-                color="0.25",
-                capsize=2,
-                linewidth=0.8,
-            )
+            if len(values) > 1:
+                reach = ([middle - min(values)], [max(values) - middle])
+                axes.errorbar(place, middle, reach, color="0.25", capsize=2, linewidth=0.8)
             text = f"{middle:.0f}".replace("-", "\N{MINUS SIGN}")
             axes.annotate(text, (place, -1.5), ha="center", va="top", fontsize=6.5)
             known = published["boardfly"][stage].get(policy)

@@ -109,6 +109,11 @@ def _listed(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
+def _range(value: Any) -> str:
+    """A published value; empty where there is none."""
+    return "" if value is None else number(range_of(value))
+
+
 def _signed(value: float) -> str:
     return f"{round(value, 1) + 0.0:+.1f}"  # no minus before a zero
 
@@ -122,12 +127,12 @@ def _times(results: Results, published: dict[str, Any], found: list[Comparison])
         cells = results.of("2", stage=stage, traffic=traffic, npus=npus, top_k=top_k)
         one = known.get(f"{stage}, {TRAFFIC[traffic]}, {npus} NPUs, top-{top_k}")
         ours = {policy: spread(results.percent(cells, policy)) for policy in POLICIES}
-        base = published[stage]["min-hop"].get(top_k, {}).get(npus)
+        paper, base = (published[stage][policy].get(top_k, {}).get(npus) for policy in ("mox", "min-hop"))
         rows.append((
-            stage, TRAFFIC[traffic], npus, top_k, number(one.paper) if one else "", f"**{ours['mox']}**",
+            stage, TRAFFIC[traffic], npus, top_k, _range(paper), f"**{ours['mox']}**",
             ours["mox-paper"], ours["tree"], _signed(one.difference) if one else "",
             _signed(one.policy_part) if one else "", one.verdict if one else "",
-            number(range_of(base)) if base else "", ours["min-hop"],
+            _range(base), ours["min-hop"],
             spread(results.values(cells, "mox", "hottest_npu"), 2),
         ))  # fmt: skip
     if not rows:
@@ -197,7 +202,7 @@ def _skew(results: Results, published: dict[str, Any]) -> str:
             if known is not None:
                 low, high = range_of(known)
                 gap = _signed(middle - min(max(middle, low), high))
-            rows.append((network, policy, number(range_of(known)) if known else "", spread(ours), gap))
+            rows.append((network, policy, _range(known), spread(ours), gap))
     if not rows:
         return ""
     columns = ("network", "policy", "paper", "ours", "difference")
