@@ -106,12 +106,31 @@ def test_queues_are_those_counted_one_by_one(tokens, lanes, npus):
         got.setdefault(link, []).append((at, length))
     slow = waiting(list(zip(found.link.tolist(), found.queued.tolist(), found.start.tolist(), strict=True)))
     assert got == slow
-    peaks = queues_of(phases, result, wires, 4 * wires.num_links)
-    assert len(peaks.at) <= 4 * wires.num_links
-    if peaks.window_ns:
-        for link, changes in slow.items():
-            assert peaks.length[peaks.link == link].max(initial=0) == max(n for _, n in changes)
-            assert peaks.length[peaks.link == link][-1] == 0
+
+
+def in_effect(changes, time):
+    """Value of a step function that is 0 before its first change."""
+    return next((value for at, value in reversed(changes) if at <= time), 0)
+
+
+@given(st.integers(3, 12), st.integers(2, 4), st.integers(1, 6))
+def test_peaks_are_the_most_in_each_window(tokens, npus, windows):
+    phases, _, wires, result = timed(line(npus), tokens)
+    whole = queues_of(phases, result, wires, 10**6)
+    peaks = queues_of(phases, result, wires, 2 * windows * wires.num_links)
+    assert len(peaks.at) <= 2 * windows * wires.num_links
+    width = peaks.window_ns
+    if not width:
+        assert len(whole.at) <= 2 * windows * wires.num_links
+        return
+    for link in range(wires.num_links):
+        mine, shown = (
+            list(zip(q.at[q.link == link].tolist(), q.length[q.link == link].tolist(), strict=True))
+            for q in (whole, peaks)
+        )
+        for begin in range(0, result.completion + 1, width):
+            inside = [value for at, value in mine if begin <= at < begin + width]
+            assert in_effect(shown, begin) == max([in_effect(mine, begin), *inside])
 
 
 # ------------------------------------------------------------------------------------ the bytes
@@ -241,6 +260,9 @@ def test_copies_belong_to_their_token(policy):
     tracks, _ = read(b"".join(timeline.chunks()))
     assert timeline.messages.token.max() == 8 * 8 - 1
     assert ("switch" in {t.name for t in tracks.values()}) == (policy == "switch")
+    some = timeline_of(configured(routing={"policy": policy}), 100).messages.token
+    for token in set(some.tolist()):
+        assert (some == token).sum() == (timeline.messages.token == token).sum()
 
 
 def test_a_limit_below_one_is_refused():
