@@ -105,6 +105,24 @@ def test_more_nodes_than_bits():
     assert trees(route(topology, few, "mox", tables, 10)) == twin.route(topology, few, tables)[0]
 
 
+def test_more_destinations_than_bits():
+    topology = topology_of(nx.convert_node_labels_to_integers(nx.grid_2d_graph(9, 10, periodic=True)))
+    rng = np.random.default_rng(5)
+    sets = [(s, rng.choice(np.delete(np.arange(90), s), 30 + 20 * k, replace=False)) for s, k in
+            [(4, 0), (4, 2), (50, 1), (50, 2), (89, 2)]]  # fmt: skip
+    rows, tables = demand([(s, sorted(d.tolist())) for s, d in sets], 90), drawn_tables(topology, 6)
+    assert trees(route(topology, rows, "mox", tables, 10)) == twin.route(topology, rows, tables)[0]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(-(2**61), 2**61), st.integers(2**12, 2**40), st.integers(-2, 2))
+def test_quotients_are_whole(a, b, off):
+    """Also next to multiples, where a float's last bit decides."""
+    a = a // b % 2**22 * b + off if off else a
+    if abs(a // b) < 2**52:
+        assert kernels.quotient(a, b) == a // b
+
+
 # ---- worked by hand
 
 

@@ -14,7 +14,12 @@ Arguments that belong together travel as plain tuples:
 - result: ``link, parent, delivers`` of each transfer, and ``end``, one past the last transfer of each row.
 """
 
+from typing import Any
+
 import numpy as np
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
 from moxtrace.jit import allocating, kernel
 
@@ -27,14 +32,18 @@ __all__ = [
     "HALF",
     "NEAR",
     "NONE",
+    "STEP",
     "TOLL",
-    "TREE",
     "UNIT",
     "add",
+    "count_bits",
     "emit",
     "first_hop",
+    "lowest_bit",
     "next_refresh",
+    "popularity_at",
     "price_links",
+    "quotient",
     "read_own",
     "roomier",
     "way_costs",
@@ -55,6 +64,31 @@ EXTRA_ABOVE = 205  # a link that costs at most 0.2, and twice the price of a hop
 SLOWEST = 32  # tokens between two refreshes, at most
 LINKS_PER_TOKEN = 512  # in a large network a refresh serves at least a token for so many links
 NONE = np.int64(1) << 60
+
+
+# ---- words of bits
+
+
+def _lowest_code(typingctx, word):
+    """Index of the lowest set bit."""
+
+    def codegen(context, builder, signature, args):
+        return builder.cttz(args[0], cgutils.true_bit)
+
+    return types.int64(types.uint64), codegen
+
+
+def _count_code(typingctx, word):
+    """Number of set bits."""
+
+    def codegen(context, builder, signature, args):
+        return builder.ctpop(args[0])
+
+    return types.int64(types.uint64), codegen
+
+
+lowest_bit: Any = intrinsic(_lowest_code)
+count_bits: Any = intrinsic(_count_code)
 
 
 # ---- what a source knows
@@ -100,21 +134,41 @@ def read_own(tables, first, stop, dest_ptr, dest, popularity, own):
 
 
 @kernel
-def price_links(dst, tables, source, seen, used, popularity, own, cost):
+def quotient(a, b):
+    """``a // b`` for ``b > 0``, of less than 2**52: as the loop below wants it, several at a time.
+
+    Division of floats is exact but for its last bit, which the remainder sets right.
+    """
+    q = np.int64(np.true_divide(np.float64(a), np.float64(b)))
+    rest = a - q * b
+    return q + np.int64(rest >= b) - np.int64(rest < 0)
+
+
+@kernel
+def popularity_at(dst, popularity, at_link):
+    """Popularity of the NPU that each link leads to; 1 at a switch."""
+    for e in range(len(dst)):
+        at_link[e] = popularity[dst[e]] if dst[e] < len(popularity) else np.int64(UNIT)
+
+
+@kernel
+def price_links(tables, source, seen, used, at_link, own, cost):
     """Costs of all links, from the counters as they stand after ``seen`` tokens."""
-    share, level, price, _, _, exponential, _ = tables
+    share, level, price, _, prior, exponential, _ = tables
     inverse = (np.int64(1) << 30) // own[0]
     hop, calm, most = own[1], own[2], own[3]
-    memory = len(popularity) * len(popularity) * FINE // STIFF_PAIRS
-    for e in range(len(dst)):
-        d = dst[e]
-        p = popularity[d] if d < len(popularity) else np.int64(UNIT)
-        sent = seen * share[source, e]
+    memory = len(prior) * len(prior) * FINE // STIFF_PAIRS
+    last = np.int64(len(exponential) - 1)
+    row = share[source]
+    for e in range(len(cost)):
+        p = at_link[e]
+        sent = seen * row[e]
         ahead = (used[e] << 20) - (sent * p >> 10)
-        ratio = p + ahead * UNIT // (min(sent, memory) + PRIOR_COPIES * FINE)
+        ratio = p + quotient(ahead * UNIT, min(sent, memory) + PRIOR_COPIES * FINE)
         excess = min((ratio * level[e] * inverse >> 30) - UNIT, most) + (price[e] * calm >> 10)
-        at = min(max(excess + UNIT, 0), len(exponential) - 1)
-        cost[e] = FLOOR + hop + exponential[at]
+        cost[e] = min(max(excess + UNIT, 0), last)
+    for e in range(len(cost)):
+        cost[e] = FLOOR + hop + exponential[np.uint64(cost[e])]
 
 
 @kernel
@@ -125,59 +179,43 @@ def next_refresh(seen, links):
 
 # ---- the tree of a token
 
-# A record per node; the fields in the second half are lists that share the array.
-TREE = np.dtype(
+# A record per transfer of the present tree.
+STEP = np.dtype(
     [
-        ("state", np.int64),  # 2 * stamp: a destination not reached yet; 2 * stamp + 1: a holder
-        ("arrival", np.int64),  # transfer that brought the token to a holder
-        ("seen", np.int64),  # stamp: some holder has a link to the node
-        ("reach", np.int64),  # the cheapest such link
-        ("mark", np.int64),  # search that has met the node
-        ("other", np.int64),  # search, where two run at a time
-        ("gain", np.int64),  # what the node saves as an extra relay
-        ("tried", np.int64),  # search that has tried the node
-        ("saved", np.int64),  # cheapest way to a destination, of its own
-        ("far", np.int64),  # cost of the way from the nearest holder ...
-        ("hop", np.int64),  # ... its first link ...
-        ("total", np.int64),  # ... and the cost of that with the remaining length
-        ("pending", np.int32),  # list: destinations not reached yet
-        ("queue", np.int32),  # list: nodes of the present search
-        ("candidate", np.int32),  # list: possible relays
-        ("link", np.int64),  # list: link of each transfer
-        ("parent", np.int64),  # list: transfer before it, -1 at the root
-        ("needed", np.int64),  # list: whether it delivers, or leads to one that does
-        ("delivers", np.int64),  # list: whether it delivers
-        ("place", np.int64),  # list: where it goes in the result
+        ("link", np.int64),
+        ("parent", np.int64),  # transfer before it, -1 at the root
+        ("needed", np.int64),  # whether it delivers, or leads to one that does
+        ("delivers", np.int64),
+        ("place", np.int64),  # where it goes in the result
     ]
 )
 
 
 @kernel
-def emit(tree, size, used, filled, link, parent, delivers):
-    """Write a finished tree without the relays that serve nobody; returns the new length of the result."""
-    for i in range(size - 1, -1, -1):
-        if tree[i].needed and tree[i].parent >= 0:
-            tree[tree[i].parent].needed = 1
-    for i in range(size):
-        if tree[i].needed:
-            before = tree[i].parent
-            link[filled] = tree[i].link
-            parent[filled] = tree[before].place if before >= 0 else -1
-            delivers[filled] = tree[i].delivers == 1
-            tree[i].place = filled
-            used[tree[i].link] += 1
-            filled += 1
-    return filled
+def add(steps, size, e, parent, delivering):
+    """Record the transfer over link ``e``; returns the new length of the tree."""
+    steps[size].link = e
+    steps[size].parent = parent
+    steps[size].needed = steps[size].delivers = delivering
+    return size + 1
 
 
 @kernel
-def add(tree, size, e, src, dst, delivering):
-    """Record the transfer over link ``e``."""
-    tree[size].link = e
-    tree[size].parent = tree[src[e]].arrival
-    tree[size].needed = tree[size].delivers = delivering
-    tree[dst[e]].arrival = size
-    return size + 1
+def emit(steps, size, used, filled, link, parent, delivers):
+    """Write a finished tree without the relays that serve nobody; returns the new length of the result."""
+    for i in range(size - 1, -1, -1):
+        if steps[i].needed and steps[i].parent >= 0:
+            steps[steps[i].parent].needed = 1
+    for i in range(size):
+        if steps[i].needed:
+            before = steps[i].parent
+            link[filled] = steps[i].link
+            parent[filled] = steps[before].place if before >= 0 else -1
+            delivers[filled] = steps[i].delivers == 1
+            steps[i].place = filled
+            used[steps[i].link] += 1
+            filled += 1
+    return filled
 
 
 @allocating

@@ -101,17 +101,17 @@ def kernel_for(topology: Topology, tables: MoxTables) -> Callable[..., Any]:
     mean = mean_level(topology, tables)
     packed = (tables.share, tables.level, tables.price, tables.ingress, tables.prior, exponential(), mean)
     if topology.num_nodes > MASK_NODES:
-        return partial(grow_lists, (*ends, way), packed)
+        # the memory that ways take is what large networks wait for
+        narrow = np.uint16 if way.max() < 1 << 16 else np.int64
+        return partial(grow_lists, (*ends, way.astype(narrow)), packed)
     return partial(grow_masks, (*ends, way), _masks(topology), packed)
 
 
-def _masks(topology: Topology) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.int32]]:
-    """Out-neighbours and in-neighbours of each node as bits, and the link of each pair of nodes."""
+def _masks(topology: Topology) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """Out-neighbours and in-neighbours of each node as bits."""
     nodes, src, dst = topology.num_nodes, topology.src, topology.dst
     bit = np.uint64(1) << np.arange(nodes, dtype=np.uint64)
     out_mask, in_mask = np.zeros(nodes, np.uint64), np.zeros(nodes, np.uint64)
     np.bitwise_or.at(out_mask, src, bit[dst])
     np.bitwise_or.at(in_mask, dst, bit[src])
-    link_of = np.full((nodes, nodes), -1, np.int32)
-    link_of[src, dst] = np.arange(topology.num_links)
-    return out_mask, in_mask, link_of
+    return out_mask, in_mask

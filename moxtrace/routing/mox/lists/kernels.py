@@ -1,7 +1,9 @@
-"""Trees of ``mox`` on any number of nodes: sets are lists and stamps in the records of the nodes.
+"""Trees of ``mox`` on any number of nodes, by adjacency.
 
-:mod:`moxtrace.routing.mox.kernels` describes the arguments.  ``stamp`` marks what belongs to the present
-tree, ``search`` what a search has met; ``left`` is the number of destinations not reached yet.
+:mod:`moxtrace.routing.mox.kernels` describes the arguments.  The destinations of a token have places in it,
+from 0; ``left`` of them are not reached yet, and sets of them are rows of words, a bit for each place.
+``stamp`` marks what belongs to the present tree, ``search`` what a search has met.  A key is the cost of a
+link with its id in the low bits, so that the least key is the cheapest link, the first of equals.
 """
 
 import numpy as np
@@ -9,14 +11,18 @@ import numpy as np
 from moxtrace.jit import allocating, kernel
 from moxtrace.routing.mox.kernels import (
     EXTRA_ABOVE,
+    FLOOR,
     HALF,
     NONE,
+    STEP,
     TOLL,
-    TREE,
     add,
+    count_bits,
     emit,
     first_hop,
+    lowest_bit,
     next_refresh,
+    popularity_at,
     price_links,
     read_own,
     roomier,
@@ -24,238 +30,385 @@ from moxtrace.routing.mox.kernels import (
 
 __all__ = ["grow_lists"]
 
+LINK_BITS = 32
+LINK_MASK = (1 << LINK_BITS) - 1
+ONE = np.uint64(1)
+
+# A record per node: one line of the cache.
+NODE = np.dtype(
+    [
+        ("state", np.int64),  # 2 * stamp: a destination not reached yet; 2 * stamp + 1: a holder
+        ("seen", np.int64),  # stamp: some holder has a link to the node
+        ("reach", np.int64),  # key of the cheapest such link
+        ("tried", np.int64),  # search that has met the node
+        ("around", np.int64),  # stamp: the node is outside and leads to a destination
+        ("worth", np.int64),  # what the node saves as an extra relay, or its score as a needed one
+        ("place", np.int32),  # of a destination
+        ("arrival", np.int32),  # transfer that brought the token to a holder
+    ]
+)
+# A record per destination of a token; lists share the array.
+GOAL = np.dtype(
+    [
+        ("node", np.int64),
+        ("saved", np.int64),  # cost of the cheapest link from a holder or another destination, or 0
+        ("far", np.int64),  # cost of the way from the nearest holder ...
+        ("scanned", np.int64),  # ... of so many ...
+        ("looked", np.int64),  # ... of which so many count in:
+        ("hop", np.int64),  # its first link ...
+        ("total", np.int64),  # ... and the cost of that with the remaining length
+        ("left", np.int64),  # list: places of the destinations not reached yet
+    ]
+)
+
 
 @kernel
-def _cheapest_in(v, in_ptr, in_link, src, cost, tree, stamp, also_pending):
-    """Cheapest link into ``v`` from a holder (or a destination to come), the first of equals, or -1."""
-    best, least = np.int64(-1), NONE
-    for i in range(in_ptr[v], in_ptr[v + 1]):
-        e = np.int64(in_link[i])
-        state = tree[src[e]].state
-        if (state == 2 * stamp + 1 or (also_pending and state == 2 * stamp)) and cost[e] < least:
-            best, least = e, cost[e]
-    return best
+def _count_both(row, other):
+    total = np.int64(0)
+    for w in range(len(row)):
+        total += count_bits(row[w] & other[w])
+    return total
 
 
 @kernel
-def _hold(node, out_ptr, dst, cost, tree, stamp):
-    """Make ``node`` a holder, and offer its links to its neighbours."""
-    tree[node].state = 2 * stamp + 1
-    for e in range(out_ptr[node], out_ptr[node + 1]):
-        v = dst[e]
+def _has(row, place):
+    return row[place >> 6] >> np.uint64(place & 63) & ONE != np.uint64(0)
+
+
+@kernel
+def _hold(at, ends, cost, tree, nearby, stamp):
+    """Make a node a holder, and offer its links to its neighbours."""
+    _, dst, out_ptr = ends
+    tree[at].state = 2 * stamp + 1
+    for e in range(out_ptr[at], out_ptr[at + 1]):
+        v, key = dst[e], cost[e] << LINK_BITS | e
         if tree[v].seen != stamp:
             tree[v].seen = stamp
-            tree[v].reach = e
+            tree[v].reach = key
+            if tree[v].around == stamp:
+                nearby[0] += 1
+                nearby[nearby[0]] = v
         else:
-            old = tree[v].reach
-            if cost[e] < cost[old] or (cost[e] == cost[old] and e < old):
-                tree[v].reach = e
+            tree[v].reach = min(tree[v].reach, key)
 
 
 @kernel
-def _deliverable(left, cost, tree, stamp):
-    """Cheapest link from a holder to a destination, or -1."""
-    best, least = np.int64(-1), NONE
+def _deliverable(left, goal, tree, stamp):
+    """Key of the cheapest link from a holder to a destination, or NONE."""
+    best = NONE
     for i in range(left):
-        d = tree[i].pending
+        d = goal[goal[i].left].node
         if tree[d].seen == stamp:
-            e = tree[d].reach
-            if cost[e] < least or (cost[e] == least and e < best):
-                best, least = e, cost[e]
+            best = min(best, tree[d].reach)
     return best
 
 
 @kernel
-def _candidates(left, in_ptr, in_link, src, tree, stamp, search):
-    """List the nodes that are no destinations, and that a holder and a destination are next to."""
-    found = 0
-    for i in range(left):
-        d = tree[i].pending
-        for k in range(in_ptr[d], in_ptr[d + 1]):
-            x = src[in_link[k]]
-            if tree[x].tried != search:
-                tree[x].tried = search
-                tree[x].gain = 0
-                if tree[x].seen == stamp and tree[x].state < 2 * stamp:
-                    tree[found].candidate = x
-                    found += 1
-    return found
-
-
-@kernel
-def _extra_relay(left, graph, cost, tree, stamp, search, least):
-    """Link to the relay that saves most, more than ``least``, or -1."""
+def _set_saved(left, graph, cost, goal, tree, stamp):
+    """Cost of the cheapest link into each destination from a holder or another destination, or 0."""
     src, _, _, in_ptr, in_link, _ = graph
-    found = _candidates(left, in_ptr, in_link, src, tree, stamp, search)
     for i in range(left):
-        d = tree[i].pending
-        e = _cheapest_in(d, in_ptr, in_link, src, cost, tree, stamp, True)
-        if e >= 0:
+        place = goal[i].left
+        d, least = goal[place].node, NONE
+        for k in range(in_ptr[d], in_ptr[d + 1]):
+            if tree[src[in_link[k]]].state >= 2 * stamp:
+                least = min(least, cost[in_link[k]])
+        goal[place].saved = least if least < NONE else 0
+
+
+@kernel
+def _offer_saved(at, ends, cost, goal, tree, stamp):
+    """Keep what :func:`_set_saved` found as a node becomes a holder that was no destination."""
+    _, dst, out_ptr = ends
+    for e in range(out_ptr[at], out_ptr[at + 1]):
+        if tree[dst[e]].state == 2 * stamp:
+            place = tree[dst[e]].place
+            if goal[place].saved == 0 or cost[e] < goal[place].saved:
+                goal[place].saved = cost[e]
+
+
+@kernel
+def _extra_relay(left, graph, cost, hop, goal, tree, around, stamp, search):
+    """Key of the link to the relay that saves most, more than the toll, or NONE."""
+    src, _, _, in_ptr, in_link, _ = graph
+    cheapest = FLOOR + hop  # no link costs less
+    least, possible, found = TOLL * hop, np.int64(0), 0
+    for i in range(left):
+        possible += max(0, goal[goal[i].left].saved - cheapest)
+    if possible <= least + cheapest:
+        return NONE
+    for i in range(left):
+        d, saved = goal[goal[i].left].node, goal[goal[i].left].saved
+        if saved > cheapest:
             for k in range(in_ptr[d], in_ptr[d + 1]):
-                tree[src[in_link[k]]].gain += max(0, cost[e] - cost[in_link[k]])
-    best, relay = np.int64(-1), np.int64(-1)
+                e = in_link[k]
+                x = src[e]
+                if tree[x].seen == stamp and tree[x].state < 2 * stamp:
+                    if tree[x].tried != search:
+                        tree[x].tried = search
+                        tree[x].worth = 0
+                        around[found] = x
+                        found += 1
+                    tree[x].worth += max(0, saved - cost[e])
+    best, relay = NONE, np.int64(-1)
     for i in range(found):
-        x = np.int64(tree[i].candidate)
-        gain = tree[x].gain - cost[tree[x].reach]
-        if gain > least or (gain == least and best >= 0 and x < relay):
-            best, least, relay = tree[x].reach, gain, x
+        x = np.int64(around[i])
+        won = tree[x].worth - (tree[x].reach >> LINK_BITS)
+        if won > least or (won == least and best < NONE and x < relay):
+            best, least, relay = tree[x].reach, won, x
     return best
 
 
 @kernel
-def _closure(start, field_other, out_ptr, dst, tree, stamp, search, covered):
-    """Count the destinations not reached yet that ``start`` leads to; marks them with ``search``.
-
-    The marks of the search ``covered`` count as reached.
-    """
-    tree[0].queue = start
-    size, at, met = 1, 0, np.int64(0)
+def _closure(start, ends, goal, tree, stamp, queue, row):
+    """Set of the destinations not reached yet that one of them leads to, with itself."""
+    _, dst, out_ptr = ends
+    row[:] = 0
+    row[start >> 6] = ONE << np.uint64(start & 63)
+    queue[0] = start
+    size, at = 1, 0
     while at < size:
-        v = tree[at].queue
+        v = goal[queue[at]].node
         at += 1
         for e in range(out_ptr[v], out_ptr[v + 1]):
-            u = dst[e]
-            if tree[u].state != 2 * stamp:
-                continue
-            if field_other:
-                if tree[u].mark == covered or tree[u].other == search:
-                    continue
-                tree[u].other = search
-            else:
-                if tree[u].mark == search:
-                    continue
-                tree[u].mark = search
-            tree[size].queue = u
-            size += 1
-            met += 1
-    return met
-
-
-@kernel
-def _second_cover(x, left, graph, tree, stamp, covered, search):
-    """Most destinations that one more relay leads to, after ``x`` and what it covers; and the last search."""
-    src, dst, out_ptr, in_ptr, in_link, _ = graph
-    most = np.int64(0)
-    first = search
-    for i in range(left):
-        d = tree[i].pending
-        if tree[d].mark == covered:
-            continue
-        for k in range(in_ptr[d], in_ptr[d + 1]):
-            y = src[in_link[k]]
-            if tree[y].state >= 2 * stamp or y == x or tree[y].other > first:
-                continue
-            near = tree[y].seen == stamp
-            for j in range(in_ptr[y], in_ptr[y + 1]):
-                z = src[in_link[j]]
-                near = near or z == x or tree[z].mark == covered
-            if near:
-                search += 1
-                tree[y].other = search
-                most = max(most, _closure(y, True, out_ptr, dst, tree, stamp, search, covered))
-    return most, search
-
-
-@kernel
-def _relay(left, graph, cost, tree, stamp, search, hop):
-    """Link to the best relay that has a destination next to it, or -1; and the last search."""
-    src, dst, out_ptr, in_ptr, in_link, _ = graph
-    worth = HALF + TOLL * hop
-    search += 1
-    found = _candidates(left, in_ptr, in_link, src, tree, stamp, search)
-    best, least, relay = np.int64(-1), NONE, np.int64(-1)
-    for i in range(found):
-        x = np.int64(tree[i].candidate)
-        search += 1
-        covered = search
-        count = _closure(x, False, out_ptr, dst, tree, stamp, search, np.int64(0))
-        onward = NONE
-        for e in range(out_ptr[x], out_ptr[x + 1]):
             if tree[dst[e]].state == 2 * stamp:
-                onward = min(onward, cost[e])
-        score = cost[tree[x].reach] + onward - worth * count
-        if count < left:
-            most, search = _second_cover(x, left, graph, tree, stamp, covered, search)
-            score += worth - worth * most
-        if score < least or (score == least and x < relay):
-            best, least, relay = tree[x].reach, score, x
-    return best, search
+                place = tree[dst[e]].place
+                if not _has(row, place):
+                    row[place >> 6] |= ONE << np.uint64(place & 63)
+                    queue[size] = place
+                    size += 1
 
 
 @kernel
-def _nearer(node, left, graph, cost, tree):
-    """Measure the way from a new holder to the destinations not reached yet."""
-    way = graph[5]
+def _cover(left, graph, goal, tree, sets, stamp):
+    """Find the destinations that each node outside leads to; returns the greatest number.
+
+    This serves the whole tree: a later search for a relay finds no destination next to a holder, so with each
+    destination reached since, all that it leads to has been reached as well.
+    """
+    src, dst, out_ptr, in_ptr, in_link, _ = graph
+    nearby, queue, cover, row, _, _ = sets
+    most = np.int64(0)
+    nearby[0] = 0
     for i in range(left):
-        d = np.int64(tree[i].pending)
-        if way[d, node] <= tree[d].far:
-            e, total = first_hop(node, d, graph, cost)
-            if way[d, node] == tree[d].far and (
-                total > tree[d].total or (total == tree[d].total and e > tree[d].hop)
-            ):
+        place = goal[i].left
+        d = goal[place].node
+        _closure(place, (src, dst, out_ptr), goal, tree, stamp, queue, row)
+        for k in range(in_ptr[d], in_ptr[d + 1]):
+            x = src[in_link[k]]
+            if tree[x].state >= 2 * stamp:
                 continue
-            tree[d].far, tree[d].total, tree[d].hop = way[d, node], total, e
+            if tree[x].around != stamp:
+                tree[x].around = stamp
+                cover[x, :] = np.uint64(0)
+                if tree[x].seen == stamp:
+                    nearby[0] += 1
+                    nearby[nearby[0]] = x
+            for w in range(len(row)):
+                cover[x, w] |= row[w]
+            most = max(most, _count_both(cover[x], cover[x]))
+    return most
 
 
 @kernel
-def _approach(left, tree):
-    """First link of the way to the nearest destination."""
-    best, near, least = np.int64(-1), NONE, NONE
+def _onward(x, ends, cost, tree, stamp):
+    """Cost of the cheapest link from ``x`` to a destination."""
+    _, dst, out_ptr = ends
+    least = NONE
+    for e in range(out_ptr[x], out_ptr[x + 1]):
+        if tree[dst[e]].state == 2 * stamp:
+            least = min(least, cost[e])
+    return least
+
+
+@kernel
+def _beside(at, ends, rest, cover, tree, stamp):
+    """Most destinations of ``rest`` that a node outside leads to, of those to which a node has a link."""
+    _, dst, out_ptr = ends
+    reached = np.int64(0)
+    for e in range(out_ptr[at], out_ptr[at + 1]):
+        y = dst[e]
+        if tree[y].around == stamp and tree[y].state < 2 * stamp:
+            reached = max(reached, _count_both(cover[y], rest))
+    return reached
+
+
+@kernel
+def _later(x, bound, ends, goal, tree, sets, stamp):
+    """Most further destinations, ``bound`` at most, that one more relay leads to after relay ``x``."""
+    nearby, _, cover, rest, pending, _ = sets
+    for w in range(len(rest)):
+        rest[w] = pending[w] & ~cover[x, w]
+    reached = np.int64(0)
+    for i in range(1, nearby[0] + 1):
+        reached = max(reached, _count_both(cover[nearby[i]], rest))
+        if reached >= bound:
+            return reached
+    reached = max(reached, _beside(x, ends, rest, cover, tree, stamp))
+    for w in range(len(rest)):
+        word = pending[w] & cover[x, w]
+        while word and reached < bound:
+            d = goal[64 * w + lowest_bit(word)].node
+            word &= word - ONE
+            reached = max(reached, _beside(d, ends, rest, cover, tree, stamp))
+    return reached
+
+
+@kernel
+def _relay(left, most, ends, cost, hop, goal, tree, sets, stamp):
+    """Key of the link to the best relay that has a destination next to it, or NONE.
+
+    No node outside leads to more than ``most`` destinations.
+    """
+    nearby, _, cover, _, pending, _ = sets
+    worth = HALF + TOLL * hop
+    # scores as if the second relay were the best of all; the most promising first: most others cannot win
+    best, least, kept = np.int64(-1), NONE, 0
+    for i in range(1, nearby[0] + 1):
+        x = nearby[i]
+        count = _count_both(cover[x], pending)
+        if count == 0 or tree[x].state >= 2 * stamp:
+            continue
+        kept += 1
+        nearby[kept] = x
+        score = (tree[x].reach >> LINK_BITS) + _onward(x, ends, cost, tree, stamp) - worth * count
+        if count < left:
+            score += worth - worth * min(left - count, most)
+        tree[x].worth = score
+        if score < least:
+            best, least = x, score
+    nearby[0] = kept
+    if kept == 0:
+        return NONE
+    x, least = best, NONE
+    for i in range(kept + 1):
+        if i > 0:
+            x = nearby[i]
+        score = tree[x].worth
+        if score < least or (score == least and x < best):
+            bound = min(left - _count_both(cover[x], pending), most)
+            if bound > 0:
+                score += worth * (bound - _later(x, bound, ends, goal, tree, sets, stamp))
+            if score < least or (score == least and x < best):
+                best, least = x, score
+    return tree[best].reach
+
+
+@kernel
+def _approach(left, size, holders, graph, cost, goal):
+    """Key of the first link of the way to the nearest destination."""
+    way = graph[5]
+    near = NONE
     for i in range(left):
-        d = tree[i].pending
-        far, total, e = tree[d].far, tree[d].total, tree[d].hop
-        if far < near or (far == near and (total < least or (total == least and e < best))):
-            best, near, least = e, far, total
-    return best
+        place = goal[i].left
+        d = goal[place].node
+        for k in range(goal[place].scanned, size):
+            if way[d, holders[k]] < goal[place].far:
+                goal[place].far = way[d, holders[k]]
+                goal[place].looked = k
+                goal[place].total = NONE
+        goal[place].scanned = size
+        near = min(near, goal[place].far)
+    best, least = np.int64(-1), NONE
+    for i in range(left):
+        place = goal[i].left
+        if goal[place].far > near:
+            continue
+        d = goal[place].node
+        for k in range(goal[place].looked, size):
+            if way[d, holders[k]] == near:
+                e, total = first_hop(holders[k], d, graph, cost)
+                if total < goal[place].total or (total == goal[place].total and e < goal[place].hop):
+                    goal[place].total, goal[place].hop = total, e
+        goal[place].looked = size
+        e, total = goal[place].hop, goal[place].total
+        if total < least or (total == least and e < best):
+            best, least = e, total
+    return cost[best] << LINK_BITS | best
 
 
 @kernel
-def _grow_list(source, left, graph, cost, hop, tree, stamp, search):
+def _grow_list(source, left, graph, cost, hop, goal, tree, holders, steps, sets, stamp, search):
     """Grow one tree to the pending nodes; returns its transfers and the last search."""
     src, dst, out_ptr = graph[0], graph[1], graph[2]
+    ends = (src, dst, out_ptr)
     tree[source].arrival = -1
-    for i in range(left):
-        tree[tree[i].pending].far = NONE
-    _hold(source, out_ptr, dst, cost, tree, stamp)
-    _nearer(source, left, graph, cost, tree)
-    size = np.int64(0)
+    holders[0] = source
+    _hold(source, ends, cost, tree, sets[0], stamp)
+    size, comparing, most = np.int64(0), False, np.int64(-1)
     while left > 0:
-        e = _deliverable(left, cost, tree, stamp)
+        best = _deliverable(left, goal, tree, stamp)
         delivering = np.int64(1)
-        if e < 0:
+        if best == NONE:
             delivering = np.int64(0)
-            e, search = _relay(left, graph, cost, tree, stamp, search, hop)
-            if e < 0:
-                e = _approach(left, tree)
-        elif cost[e] > EXTRA_ABOVE + 2 * hop:
+            if most < 0:
+                most = _cover(left, graph, goal, tree, sets, stamp)
+            best = _relay(left, most, ends, cost, hop, goal, tree, sets, stamp)
+            if best == NONE:
+                best = _approach(left, size + 1, holders, graph, cost, goal)
+        elif (best >> LINK_BITS) > EXTRA_ABOVE + 2 * hop:
+            if not comparing:
+                _set_saved(left, graph, cost, goal, tree, stamp)
+                comparing = True
             search += 1
-            extra = _extra_relay(left, graph, cost, tree, stamp, search, TOLL * hop)
-            if extra >= 0:
-                e, delivering = extra, np.int64(0)
-        size = add(tree, size, e, src, dst, delivering)
-        v = dst[e]
+            extra = _extra_relay(left, graph, cost, hop, goal, tree, sets[5], stamp, search)
+            if extra < NONE:
+                best, delivering = extra, np.int64(0)
+        e = best & LINK_MASK
+        node = np.int64(dst[e])
+        size = add(steps, size, e, tree[src[e]].arrival, delivering)
+        tree[node].arrival = size - 1
+        holders[size] = node
+        _hold(node, ends, cost, tree, sets[0], stamp)
         if delivering:
+            place = tree[node].place
+            sets[4][place >> 6] &= ~(ONE << np.uint64(place & 63))
             for i in range(left):
-                if tree[i].pending == v:
+                if goal[i].left == place:
                     left -= 1
-                    tree[i].pending = tree[left].pending
+                    goal[i].left = goal[left].left
                     break
-        _hold(v, out_ptr, dst, cost, tree, stamp)
-        _nearer(np.int64(v), left, graph, cost, tree)
+        elif comparing:
+            _offer_saved(node, ends, cost, goal, tree, stamp)
     return size, search
+
+
+@kernel
+def _set_goals(some, goal, tree, pending, stamp):
+    """Make a token's destinations the goals of a new tree."""
+    for i in range(len(some)):
+        d = np.int64(some[i])
+        goal[i].node, goal[i].left = d, i
+        goal[i].far, goal[i].scanned = NONE, 0
+        pending[i >> 6] |= ONE << np.uint64(i & 63)
+        tree[d].state, tree[d].place = 2 * stamp, i
 
 
 @allocating
 def grow_lists(graph, tables, rows):
     """Grow the tree of every row; any number of nodes."""
-    src, dst, out_ptr = graph[0], graph[1], graph[2]
+    dst, out_ptr = graph[1], graph[2]
     source, dest_ptr, dest = rows
     nodes = len(out_ptr) - 1
     link, parent = np.empty(2 * len(source), np.int32), np.empty(2 * len(source), np.int32)
     delivers, end = np.empty(2 * len(source), np.bool_), np.empty(len(source), np.int64)
-    tree = np.zeros(nodes + 1, TREE)
-    used, cost = np.zeros(len(src), np.int64), np.zeros(len(src), np.int64)
+    tree, steps, holders = np.zeros(nodes, NODE), np.zeros(nodes, STEP), np.zeros(nodes, np.int64)
+    most = np.int64(1)
+    for t in range(len(source)):
+        most = max(most, dest_ptr[t + 1] - dest_ptr[t])
+    goal, words = np.zeros(most, GOAL), (most + 63) >> 6
+    around, nearby, queue = np.zeros(nodes, np.int64), np.zeros(nodes + 1, np.int64), np.zeros(most, np.int64)
+    sets = (
+        nearby,
+        queue,
+        np.zeros((nodes, words), np.uint64),
+        np.zeros(words, np.uint64),
+        np.zeros(words, np.uint64),
+        around,
+    )
+    used, cost = np.zeros(len(dst), np.int64), np.zeros(len(dst), np.int64)
     popularity, own = np.zeros(len(tables[4]), np.int64), np.zeros(4, np.int64)
+    at_link = np.zeros(len(dst), np.int64)
     filled, first, search = np.int64(0), 0, np.int64(0)
     while first < len(source):
         s = np.int64(source[first])
@@ -264,19 +417,20 @@ def grow_lists(graph, tables, rows):
             stop += 1
         used[:] = 0
         read_own(tables, first, stop, dest_ptr, dest, popularity, own)
+        popularity_at(dst, popularity, at_link)
         due = np.int64(0)
         for t in range(first, stop):
             if t - first >= due:
-                price_links(dst, tables, s, due, used, popularity, own, cost)
+                price_links(tables, s, due, used, at_link, own, cost)
                 due = next_refresh(due, len(dst))
             link, parent, delivers = roomier(filled, nodes, link, parent, delivers)
-            left = dest_ptr[t + 1] - dest_ptr[t]
-            for i in range(left):
-                d = dest[dest_ptr[t] + i]
-                tree[i].pending = d
-                tree[d].state = 2 * (t + 1)
-            size, search = _grow_list(s, left, graph, cost, own[1], tree, np.int64(t + 1), search)
-            filled = emit(tree, size, used, filled, link, parent, delivers)
+            some = dest[dest_ptr[t] : dest_ptr[t + 1]]
+            stamp = np.int64(t + 1)
+            _set_goals(some, goal, tree, sets[4], stamp)
+            size, search = _grow_list(
+                s, len(some), graph, cost, own[1], goal, tree, holders, steps, sets, stamp, search
+            )
+            filled = emit(steps, size, used, filled, link, parent, delivers)
             end[t] = filled
         first = stop
     return link[:filled].copy(), parent[:filled].copy(), delivers[:filled].copy(), end
