@@ -21,9 +21,8 @@ void must(int status, const char* text) {
 
 extern "C" {
 
-size_t mox_unique_id_bytes(void) { return 1; }
-int mox_unique_id(void*, mox_text error) { return refuse(error); }
-int mox_initialize(const void*, int, int, mox_text error) { return refuse(error); }
+int mox_unique_id(void*, size_t, size_t*, mox_text error) { return refuse(error); }
+int mox_initialize(const void*, size_t, int, int, mox_text error) { return refuse(error); }
 int mox_finalize(mox_text error) { return refuse(error); }
 
 // Arrays are [epochs, ranks]: what each rank sends, where it receives, what its experts answer, where sums go.

@@ -67,9 +67,8 @@ MOX_C_EXPORT int mox_get_sizes(const mox_shape*, mox_sizes*, mox_text error);
 MOX_C_EXPORT int mox_describe(const mox_shape*, mox_text out, mox_text error);
 
 /* NVSHMEM: one rank makes an id, every rank initializes with it, on the current device */
-MOX_C_EXPORT size_t mox_unique_id_bytes(void);
-MOX_C_EXPORT int mox_unique_id(void* host_id, mox_text error);
-MOX_C_EXPORT int mox_initialize(const void* host_id, int rank, int ranks, mox_text error);
+MOX_C_EXPORT int mox_unique_id(void* host_id, size_t room, size_t* bytes, mox_text error);
+MOX_C_EXPORT int mox_initialize(const void* host_id, size_t bytes, int rank, int ranks, mox_text error);
 MOX_C_EXPORT int mox_finalize(mox_text error);
 
 MOX_C_EXPORT mox_alltoall* mox_create(const mox_shape*, const mox_options*, mox_text error); /* NULL: see error */

@@ -80,9 +80,9 @@ def initialize(group: Any = None, device: torch.device | int | None = None, symm
     torch.cuda.set_device(torch.cuda.current_device() if device is None else device)
     torch.cuda.current_stream().synchronize()  # makes the context
     set_symmetric_size(symmetric_bytes)
-    ids = [library.unique_id() if dist.get_rank(group) == 0 else None]
+    ids = [library.unique_id() if dist.get_rank(group) == 0 else b""]
     dist.broadcast_object_list(ids, src=ranks[0], group=group)
-    library.call("mox_initialize", ids[0], dist.get_rank(group), len(ranks))
+    library.call("mox_initialize", ids[0], len(ids[0]), dist.get_rank(group), len(ranks))
     _ranks.extend(ranks)
 
 

@@ -34,6 +34,7 @@ ABI = 1  # MOX_C_ABI
 _NO_TOKEN = 0xFFFFFFFF
 _DTYPES = {"bf16": 0, "fp16": 1, "fp32": 2, "fp8": 3}
 _TEXT_BYTES = 4096
+_ID_ROOM = 1024
 
 
 def _fields(type_: Any, names: str) -> list[tuple[str, Any]]:
@@ -95,9 +96,8 @@ _SIGNATURES: dict[str, tuple[Any, Sequence[Any]]] = {
     "mox_check": (c_int, (POINTER(_Shape), _Text)),
     "mox_get_sizes": (c_int, (POINTER(_Shape), POINTER(Sizes), _Text)),
     "mox_describe": (c_int, (POINTER(_Shape), _Text, _Text)),
-    "mox_unique_id_bytes": (c_size_t, ()),
-    "mox_unique_id": (c_int, (c_void_p, _Text)),
-    "mox_initialize": (c_int, (c_void_p, c_int, c_int, _Text)),
+    "mox_unique_id": (c_int, (c_void_p, c_size_t, POINTER(c_size_t), _Text)),
+    "mox_initialize": (c_int, (c_void_p, c_size_t, c_int, c_int, _Text)),
     "mox_finalize": (c_int, (_Text,)),
     "mox_create": (c_void_p, (POINTER(_Shape), POINTER(Options), _Text)),
     "mox_destroy": (None, (c_void_p,)),
@@ -208,9 +208,9 @@ class Library:
     # ---- NVSHMEM
     def unique_id(self) -> bytes:
         """A new id, for one rank to make and every rank to initialize with."""
-        room = ctypes.create_string_buffer(self._library.mox_unique_id_bytes())
-        self.call("mox_unique_id", room)
-        return room.raw
+        room, size = ctypes.create_string_buffer(_ID_ROOM), c_size_t()
+        self.call("mox_unique_id", room, _ID_ROOM, ctypes.byref(size))
+        return room.raw[: size.value]
 
     # ---- objects
     def create(self, shape: Shape, options: Options) -> int:

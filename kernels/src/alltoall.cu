@@ -65,9 +65,9 @@ AllToAll::AllToAll(const Shape& shape, const Options& options) : shape_(shape), 
   *report_ = {};
   must(cudaMemset(state_, 0, sizeof *state_), "cudaMemset");
   must(cudaMemset(offsets_, 0, offsets), "cudaMemset");
-  must(cudaMemset(symmetric_, 0, layout_.bytes), "cudaMemset");
+  must(cudaMemset(symmetric_, 0, layout_.manifests_out), "cudaMemset");  // the signals
   must(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-  nvshmem_barrier_all();  // nobody is sent anything before its signals are zero
+  nvshmem_barrier_all();  // nobody is signalled before its signals are zero
 }
 
 AllToAll::~AllToAll() {

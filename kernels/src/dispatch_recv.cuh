@@ -81,8 +81,7 @@ __device__ inline void unpack(const Common& c, const DispatchOut& out, std::uint
   const Layout& l = c.layout;
   const std::byte* packet = c.slot(source, index);
   const auto* h = reinterpret_cast<const Header*>(packet);
-  const std::uint64_t found = std::uint64_t{h->epoch} << 32 | (h->index ^ std::uint32_t{h->source} << 16);
-  const std::uint64_t wanted = epoch << 32 | (index ^ source << 16);
+  const std::uint64_t found = tag_of(h->epoch, h->source, h->index), wanted = tag_of(epoch, source, index);
   if (found != wanted) {
     if (lane_id() == 0) report(c, {Phase::header, c.rank, source, c.token_of(source, index), epoch, wanted, found});
     return;

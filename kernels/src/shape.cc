@@ -30,17 +30,18 @@ template <class Visit>
 void each_buffer(const Shape& s, const Layout& l, Visit visit) {
   const std::uint64_t ranks = s.ranks, slots = l.slots, group = s.dp > 1;
   const Buffer buffers[] = {
-      {"outbox", &Layout::outbox, slots * l.slot_bytes},
-      {"inbox", &Layout::inbox, ranks * slots * l.slot_bytes},
-      {"manifests_out", &Layout::manifests_out, 2 * ranks * l.manifest_bytes},
-      {"manifests", &Layout::manifests, 2 * ranks * l.manifest_bytes},
+      // signals first: they alone have to be zero at the start
       {"manifest_signals", &Layout::manifest_signals, 2 * ranks * 8},
       {"packet_signals", &Layout::packet_signals, ranks * slots * 8},
-      {"partials", &Layout::partials, slots * l.parts * l.partial_bytes},
       {"partial_signals", &Layout::partial_signals, slots * l.parts * 8},
+      {"result_signals", &Layout::result_signals, group * s.max_tokens * 8},
+      {"manifests_out", &Layout::manifests_out, 2 * ranks * l.manifest_bytes},
+      {"manifests", &Layout::manifests, 2 * ranks * l.manifest_bytes},
+      {"outbox", &Layout::outbox, slots * l.slot_bytes},
+      {"inbox", &Layout::inbox, ranks * slots * l.slot_bytes},
+      {"partials", &Layout::partials, slots * l.parts * l.partial_bytes},
       {"results_out", &Layout::results_out, group * slots * l.result_bytes},
       {"results", &Layout::results, group * s.max_tokens * l.result_bytes},
-      {"result_signals", &Layout::result_signals, group * s.max_tokens * 8},
   };
   for (const Buffer& b : buffers) visit(b);
 }
@@ -60,11 +61,12 @@ std::string check(const Shape& s) {
     return "a row of hidden (" + std::to_string(s.hidden) + ") elements of " + name_of(s.dispatch) + " has " +
            std::to_string(s.hidden * bytes_of(s.dispatch)) + " bytes, expected a multiple of 16";
   const std::uint64_t arrive = std::uint64_t{s.ranks} * ((s.max_tokens + s.dp - 1) / s.dp);
+  if (arrive > 0x7fffffff) return "ranks x tokens is " + std::to_string(arrive) + ", expected less than 2^31";
   if (s.row_align > 65536) return range("row_align", s.row_align, 0, 65536);
   const std::uint64_t per_rank = (s.experts + s.ranks - 1) / s.ranks;
   const std::uint64_t rows = s.row_align ? (s.row_capacity ? s.row_capacity : arrive * std::min<std::uint64_t>(per_rank, s.top_k) + per_rank * s.row_align)
                                          : (s.row_capacity ? s.row_capacity : arrive) * per_rank;
-  if (rows > 0x7fffffff) return "rows on one rank are " + std::to_string(rows) + ", expected fewer than 2^31: give row_capacity";
+  if (rows > 0x7fffffff) return "rows on one rank are " + std::to_string(rows) + ", expected fewer than 2^31: lower row_capacity";
   return "";
 }
 

@@ -97,7 +97,8 @@ void bad_shapes() {
   says_of("odd group", [](auto& s) { s.dp = 3; }, {"dp is 3, expected a divisor of ranks (4)"});
   says_of("fp8 results", [](auto& s) { s.combine = mox::DType::fp8; }, {"combine is fp8"});
   says_of("fp8 from experts", [](auto& s) { s.expert_out = mox::DType::fp8; }, {"expert_out is fp8"});
-  says_of("rows beyond int32", [](auto& s) { s.ranks = 4096, s.max_tokens = 1 << 20; }, {"rows on one rank", "give row_capacity"});
+  says_of("too many tokens in all", [](auto& s) { s.ranks = 4096, s.max_tokens = 1 << 20; }, {"ranks x tokens is 4294967296"});
+  says_of("rows beyond int32", [](auto& s) { s.row_capacity = 1u << 31; }, {"rows on one rank are 4294967296, expected fewer than 2^31"});
 }
 
 void buffers() {

@@ -22,17 +22,17 @@ struct Layout {
   std::uint32_t manifest_bytes;  // bitmaps of one source for one rank: tokens for the rank, then for each of its experts
   std::uint32_t result_bytes;    // one combined row
   // offsets
-  std::uint64_t outbox;            // [slots] slots: packets that this rank sends
-  std::uint64_t inbox;             // [ranks, slots] slots: packets received; partial sums leave from here as well
-  std::uint64_t manifests_out;     // [2, ranks] manifests
-  std::uint64_t manifests;         // [2, ranks] manifests
   std::uint64_t manifest_signals;  // [2, ranks] epoch
   std::uint64_t packet_signals;    // [ranks, slots] epoch
-  std::uint64_t partials;          // [slots, parts] partial sums received
   std::uint64_t partial_signals;   // [slots, parts] epoch
-  std::uint64_t results_out;       // [slots] rows: combined here, for the other members of the group; dp > 1 only
+  std::uint64_t result_signals;    // [max_tokens] epoch; dp > 1 only, like all results
+  std::uint64_t manifests_out;     // [2, ranks] manifests; where signals end
+  std::uint64_t manifests;         // [2, ranks] manifests
+  std::uint64_t outbox;            // [slots] slots: packets that this rank sends
+  std::uint64_t inbox;             // [ranks, slots] slots: packets received; partial sums leave from here as well
+  std::uint64_t partials;          // [slots, parts] partial sums received
+  std::uint64_t results_out;       // [slots] rows: combined here, for the other members of the group
   std::uint64_t results;           // [max_tokens] rows: combined by other members
-  std::uint64_t result_signals;    // [max_tokens] epoch
   std::uint64_t bytes;             // in all
 
   MOX_HD std::uint64_t outbox_slot(std::uint32_t index) const { return outbox + std::uint64_t{index} * slot_bytes; }

@@ -30,6 +30,11 @@ constexpr std::uint16_t kNobody = 0xffff;
 MOX_HD inline Choice* choices_of(Header* h) { return reinterpret_cast<Choice*>(h + 1); }
 MOX_HD inline const Choice* choices_of(const Header* h) { return reinterpret_cast<const Choice*>(h + 1); }
 
+// Tells packets apart: a slot that holds another one than was waited for is noticed.
+MOX_HD inline std::uint64_t tag_of(std::uint64_t epoch, std::uint32_t source, std::uint32_t index) {
+  return (epoch & 0xfffff) << 44 | std::uint64_t{source} << 28 | index;
+}
+
 // Is choice k the first that goes to its rank? One packet is sent, and one partial sum returned, per such choice.
 MOX_HD inline bool is_first_to_rank(const Choice* choices, std::uint32_t k) {
   if (choices[k].rank == kNobody) return false;
