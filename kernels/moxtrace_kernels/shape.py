@@ -138,6 +138,11 @@ class Shape:
                 f"hidden is {self.hidden}: a row of {self.dispatch} is {row} bytes; expected a multiple of "
                 f"{VECTOR_BYTES}"
             )
+        if self.ranks * self.slots >= 2**31:
+            raise ShapeError(
+                f"max_tokens is {self.max_tokens}: {self.ranks * self.slots} tokens of all ranks; expected "
+                "fewer than 2^31"
+            )
         rows = self.capacity * (1 if self.row_align else self.local_experts(0))
         if rows >= 2**31:
             raise ShapeError(f"one rank would have {rows} rows; expected fewer than 2^31: give row_capacity")
