@@ -70,7 +70,7 @@ def _bounded(results: Results, jobs: int, seeds: int) -> None:
     """Bounds of the cells where the paper's number is better, for some seeds each."""
     worse = [one for one in comparisons(results, read_published()) if one.is_worse]
     cases = {case.name: case for one in worse for case in one.cases[:seeds]}
-    work(tasks_of(list(cases.values()), results.store, (BOUND,)), jobs)
+    work(tasks_of(list(cases.values()), results.store, (BOUND,)), jobs, what="bounds")
 
 
 def reproduce(arguments: argparse.Namespace) -> int:

@@ -22,7 +22,7 @@ import reproduce_paper  # noqa: E402
 from paper import bench, work  # noqa: E402
 from paper.assumed import single_paths, tokens_per_npu  # noqa: E402
 from paper.grid import CONFIGS, Case, Cell, cells_of, merged, read_plan  # noqa: E402
-from paper.results import Results, comparisons, read_published, spread  # noqa: E402
+from paper.results import Results, comparisons, number, range_of, read_published, spread  # noqa: E402
 from paper.store import Store  # noqa: E402
 from paper.table import table_of  # noqa: E402
 
@@ -307,6 +307,14 @@ def test_spread():
     assert spread([]) == "-"
     assert spread([2.04]) == "2.0"
     assert spread([3.0, 1.0, 2.25], 2) == "2.25 [1.00, 3.00]"
+
+
+@pytest.mark.parametrize(
+    ("published", "text"),
+    [(0.6, "0.6"), ([2.1, 3.6], "2.1 to 3.6"), ([None, 13.6], "up to 13.6"), (-47, "-47")],
+)
+def test_published_numbers(published, text):
+    assert number(range_of(published)) == text
 
 
 def by_hand(tmp_path, slowdowns, bounds=()):

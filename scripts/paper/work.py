@@ -113,15 +113,21 @@ def new_pool(jobs: int) -> Executor:
     return ProcessPoolExecutor(jobs, context, signal.signal, (signal.SIGINT, signal.SIG_IGN))
 
 
-def work(tasks: Sequence[Task], jobs: int, pool_of: Callable[[int], Executor] | None = None) -> None:
-    """Carry out all tasks.
+def work(
+    tasks: Sequence[Task],
+    jobs: int,
+    pool_of: Callable[[int], Executor] | None = None,
+    *,
+    what: str = "tasks",
+) -> None:
+    """Carry out all tasks; ``what`` they are is for the progress.
 
     Where a process is killed, for its memory say, all that waited is tried again, each in a process of its
     own; a task that ends that as well fails.  On an interrupt the processes end, and what was computed
     stays.
     """
     pool_of = pool_of or new_pool
-    told = _Progress(len(tasks))
+    told = _Progress(len(tasks), what)
     crashed = _round(tasks, jobs, pool_of, told)
     for task in crashed:
         if _round([task], 1, pool_of, told):
@@ -176,8 +182,9 @@ def _fail(task: Task, reason: str) -> None:
 class _Progress:
     """One line on stderr: rewritten on a terminal, else a new one now and then."""
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, total: int, what: str) -> None:
         self._total, self._done, self._start, self._last = total, 0, time.monotonic(), 0.0
+        self._what = what
         self._terminal = sys.stderr.isatty()
 
     def step(self) -> None:
@@ -187,7 +194,7 @@ class _Progress:
             return
         self._last = now
         took = now - self._start
-        text = f"{self._done} of {self._total} tasks, the large ones first; {took:.0f} s"
+        text = f"{self._done} of {self._total} {self._what}, the large ones first; {took:.0f} s"
         print(
             f"\r{text:<60}" if self._terminal else text, end="" if self._terminal else "\n", file=sys.stderr
         )
