@@ -14,8 +14,7 @@ import pytest
 KERNELS = Path(__file__).resolve().parents[1] / "kernels"
 SEEDS_IN_CI, CHUNKS = 2000, 4
 
-# fault -> number, seeds within which it must show, and what is fixed of the shape; kernels/README.md has the share
-# of seeds that shows each
+# fault -> number, seeds within which it must show, and what is fixed of the shape; kernels/README.md has the shares
 GROUPS = "--ranks 8 --dp 4 --experts 8 --top-k 2 --tokens 3 --epochs 8 --objects 1"
 PLANTED = {
     "missing_barrier": (1, 10, ""),

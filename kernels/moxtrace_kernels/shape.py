@@ -145,7 +145,7 @@ class Shape:
             )
         rows = self.capacity * (1 if self.row_align else self.local_experts(0))
         if rows >= 2**31:
-            raise ShapeError(f"one rank would have {rows} rows; expected fewer than 2^31: give row_capacity")
+            raise ShapeError(f"one rank would have {rows} rows; expected fewer than 2^31: lower row_capacity")
 
     @property
     def scale_blocks(self) -> int:

@@ -91,7 +91,7 @@ void fix(Case& c, std::map<std::string, std::uint64_t> fixed) {
   take("ranks", c.shape.ranks), take("experts", c.shape.experts), take("top-k", c.shape.top_k), take("tokens", c.shape.max_tokens);
   take("hidden", c.shape.hidden), take("dp", c.shape.dp), take("epochs", c.epochs), take("objects", c.objects), take("blocks", c.blocks);
   take("threads", c.threads), take("dispatch", c.shape.dispatch), take("expert-out", c.shape.expert_out), take("combine", c.shape.combine);
-  take("row-align", c.shape.row_align), take("self-put", c.shape.self_put), take("peers", c.machine.peer_percent), take("lazy", c.machine.lazy_percent);
+  take("row-align", c.shape.row_align), take("row-capacity", c.shape.row_capacity), take("self-put", c.shape.self_put), take("peers", c.machine.peer_percent), take("lazy", c.machine.lazy_percent);
   take("slow", c.machine.slow_percent), take("network", c.machine.network_percent), take("fragment", c.machine.fragment_bytes);
   take("resident", c.machine.resident_blocks), take("nobody", c.nobody_percent), take("hot", c.hot_percent), take("repeats", c.repeats);
   if (!fixed.empty()) std::fprintf(stderr, "fuzz: --%s is not an option; see the head of fuzz.cc\n", fixed.begin()->first.c_str()), std::exit(2);
