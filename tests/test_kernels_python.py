@@ -271,7 +271,7 @@ def test_too_many_rows(align, says):
         ({"combine": "fp8"}, "combine is fp8; sums need bf16, fp16 or fp32"),
         (
             {"max_tokens": 2**20, "ranks": 4096, "experts": 1024},
-            "expected fewer than 2^31: give row_capacity",
+            "expected fewer than 2^31: lower row_capacity",
         ),
     ],
 )
