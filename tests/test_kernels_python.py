@@ -269,10 +269,8 @@ def test_too_many_rows(align, says):
         ({"hidden": 12}, "a row of bf16 is 24 bytes; expected a multiple of 16"),
         ({"dispatch": torch.int8}, "dtype is torch.int8; expected bf16, fp16, fp32 or fp8"),
         ({"combine": "fp8"}, "combine is fp8; sums need bf16, fp16 or fp32"),
-        (
-            {"max_tokens": 2**20, "ranks": 4096, "experts": 1024},
-            "expected fewer than 2^31: lower row_capacity",
-        ),
+        ({"row_capacity": 2**31 - 1}, "4294967294 rows; expected fewer than 2^31: lower row_capacity"),
+        ({"max_tokens": 2**20, "ranks": 4096}, "4294967296 tokens of all ranks; expected fewer than 2^31"),
     ],
 )
 def test_shapes_say_what_is_wrong(changes, says):

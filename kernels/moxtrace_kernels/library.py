@@ -135,7 +135,7 @@ class Library:
         except OSError as error:
             raise LibraryError(
                 f"{path} does not load: {error}; expected NVSHMEM's host library beside it: pip install "
-                "'nvidia-nvshmem-cu13>=3.4.5,<4'"
+                "nvidia-nvshmem-cu13~=3.4.5"
             ) from error
         found = self._library.mox_c_abi()
         if found != ABI:
