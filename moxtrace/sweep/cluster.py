@@ -6,6 +6,7 @@ has its runs done by another; a run that takes several workers with it becomes a
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import re
@@ -107,12 +108,24 @@ class Dask:
         from distributed import Client
 
         try:
+            asyncio.run(self._answers())
             return Client(self._scheduler, timeout=self._timeout_s, set_as_default=False)
         except (OSError, TimeoutError):
             raise ExternalToolError(
                 f"--dask {self._address}: no scheduler answered within {self._timeout_s:g} s; start one with "
                 "'dask scheduler', check the address, or wait longer with --dask-timeout"
             ) from None
+
+    async def _answers(self) -> None:
+        """Shake hands with the scheduler: a client alone waits for ever where somebody listens in silence."""
+        from distributed.comm.core import connect
+        from distributed.security import Security
+
+        options = Security().get_connection_args("client")
+        comm = await asyncio.wait_for(
+            connect(self._scheduler, timeout=self._timeout_s, **options), self._timeout_s
+        )
+        comm.abort()
 
     def _check_workers(self, client: Client) -> None:
         """Wait for the first worker, and refuse workers that would compute something else."""
