@@ -103,6 +103,12 @@ def test_settings_take_one_run_of_each_policy_of_the_same_seeds(sweep):
     assert setting_of(sweep.where_is([("topology.npus", "16")])).title == "16 NPUs, expander, topology seed 1"
 
 
+def test_settings_avoid_seeds_that_failed(tmp_path):
+    setting = setting_of(read([make_sweep(tmp_path / "sweep", failed={0: "no memory"})]))
+    assert [row.values["topology.seed"] for row in setting.first.values()] == [2, 2, 2]
+    assert setting.title == "8 NPUs, topology seed 2"
+
+
 def test_times_are_medians_and_bands_over_seeds(sweep):
     (drawing,) = time_drawings(sweep)
     assert drawing.name == "time-topology.npus"
@@ -229,6 +235,11 @@ def test_large_networks_show_blocks_and_the_hottest_links(tmp_path):
     assert "256 NPUs, torus: the 200 hottest of 1,024 links" in [word for word, _ in words_of(one)]
     assert [len(tips) for tips in one.tips.values()] == [200]
     row = setting_of(results).first["min-hop"]
+    network, cells = row.detail.topology, {}
+    for src, dst, load in zip(network.src // 2, network.dst // 2, loads_of(row), strict=True):
+        cells[src, dst] = max(load, cells.get((src, dst), 0))
+    said = [re.search(r"load ([\d.]+)", tip)[1] for tip in heat.tips["tip0"]]
+    assert said == [f"{cells[cell]:.3f}" for cell in sorted(cells)]
     busiest = sorted(f"{load:.3f}" for load in loads_of(row))[-200:]
     assert sorted(tip.rpartition(" ")[2] for tip in one.tips["tip0"]) == busiest
 
