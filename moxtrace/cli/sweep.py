@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -184,7 +185,7 @@ def _finish(outcome: Outcome, as_json: bool) -> None:
             click.echo("table: " + ", ".join(str(path) for path in outcome.tables))
         _say_failures(outcome)
     if outcome.failed:
-        raise click.exceptions.Exit(1)
+        sys.exit(1)
 
 
 def _say_failures(outcome: Outcome) -> None:
@@ -311,4 +312,4 @@ def _collect(folder: Path, as_json: bool) -> None:
         click.echo("table: " + ", ".join(str(path) for path in outcome.tables))
         _say_failures(outcome)
     if outcome.failed or outcome.missing:
-        raise click.exceptions.Exit(1)
+        sys.exit(1)
