@@ -16,7 +16,9 @@ if(NOT CMAKE_CUDA_COMPILER)
   endif()
 endif()
 if(NOT CMAKE_CUDA_COMPILER)
-  message(FATAL_ERROR "no nvcc on PATH, in CUDACXX or in CUDA_HOME; expected CUDA 12.8 or newer. \
-From the package index: MOXTRACE_NVCC=wheel pip install ./kernels. The reference alone, without a compiler: \
-MOXTRACE_CUDA=0 pip install ./kernels")
+  # NOTICE keeps its line; FATAL_ERROR would wrap it
+  message(NOTICE "moxtrace-kernels: no nvcc on PATH, in CUDACXX or in CUDA_HOME; expected CUDA 12.8 or newer. \
+From the package index: MOXTRACE_NVCC=wheel pip install ./kernels. \
+The reference alone, without a compiler: MOXTRACE_CUDA=0 pip install ./kernels")
+  message(FATAL_ERROR "no CUDA compiler")
 endif()

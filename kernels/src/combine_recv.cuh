@@ -69,6 +69,7 @@ __global__ void combine_recv_kernel(const __grid_constant__ CombineRecv p) {
   const std::uint64_t epoch = c.state->sent;
   Parts* parts = reinterpret_cast<Parts*>(shared) + warp_in_block();
   if (c.dp == 1 && blockIdx.x == 0 && threadIdx.x == 0) c.state->finished = epoch;
+  if (warp_has_failed(c)) return;
   const std::uint32_t mine = tokens_sent_by(c.rank, c.state->tokens, c.dp);
   for (std::uint32_t index = warp_in_grid(); index < mine; index += warps_in_grid()) {
     const Choice* choices = choices_of(c.at<const Header>(c.layout.outbox_slot(index)));
@@ -87,6 +88,7 @@ __global__ void combine_take_kernel(const __grid_constant__ CombineRecv p) {
   const Common& c = p.c;
   const std::uint64_t epoch = c.state->sent;
   if (blockIdx.x == 0 && threadIdx.x == 0) c.state->finished = epoch;
+  if (warp_has_failed(c)) return;
   for (std::uint32_t t = warp_in_grid(); t < c.state->tokens; t += warps_in_grid()) {
     const std::uint32_t by = c.rank / c.dp * c.dp + t % c.dp;
     if (by == c.rank) continue;

@@ -57,7 +57,7 @@ __global__ void combine_send_kernel(const __grid_constant__ CombineSend p) {
   const Layout& l = c.layout;
   const std::uint64_t epoch = c.state->sent;
   Terms* terms = reinterpret_cast<Terms*>(shared) + warp_in_block();
-  if (c.state->failed) return;  // slots may hold anything
+  if (warp_has_failed(c)) return;  // slots may hold anything
   for (std::uint32_t item = warp_in_grid(); item < c.ranks * l.slots; item += warps_in_grid()) {
     const std::uint32_t source = item % c.ranks, index = item / c.ranks;
     if (!comes_here(c, epoch, source, index)) continue;

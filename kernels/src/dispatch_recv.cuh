@@ -15,7 +15,7 @@ struct DispatchRecv {
 inline std::size_t dispatch_recv_shared(const Layout& l, std::uint32_t ranks) { return (std::size_t{l.local} * ranks + 2 * l.local + 2) * 4; }
 
 __device__ inline bool wait_for_manifests(const Common& c, std::uint64_t epoch, std::uint32_t* missing) {
-  if (threadIdx.x == 0) *missing = 0;
+  if (threadIdx.x == 0) *missing = has_failed(c);
   __syncthreads();
   for (std::uint32_t s = threadIdx.x; s < c.ranks; s += blockDim.x) {
     if (!c.on_wire(s) || is_skipped(c, s)) continue;

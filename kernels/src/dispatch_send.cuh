@@ -12,6 +12,7 @@ struct DispatchSend {
 };
 
 struct Targets {  // ranks that the block's token goes to
+  std::uint32_t stop;   // an earlier kernel failed: others may still read what this one would overwrite
   std::uint32_t count;
   std::uint32_t rank[kMaxTopK];
 };
@@ -97,6 +98,10 @@ __device__ inline void send_packet(const Common& c, const DispatchIn& in, std::u
 __global__ void dispatch_send_kernel(const __grid_constant__ DispatchSend p) {
   MOX_SHARED_MEMORY(shared);
   const Common& c = p.c;
+  auto* targets = reinterpret_cast<Targets*>(shared);
+  if (threadIdx.x == 0) targets->stop = has_failed(c);
+  __syncthreads();
+  if (targets->stop) return;
   const std::uint64_t epoch = c.state->finished + 1;
   std::uint32_t tokens = p.in.tokens;
   if (p.in.bound_m) {
@@ -113,7 +118,7 @@ __global__ void dispatch_send_kernel(const __grid_constant__ DispatchSend p) {
     if (item < c.ranks) {
       send_manifest(c, p.in, epoch, tokens, item);
     } else {
-      send_packet(c, p.in, epoch, item - c.ranks, reinterpret_cast<Targets*>(shared));
+      send_packet(c, p.in, epoch, item - c.ranks, targets);
     }
   }
 }

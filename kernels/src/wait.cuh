@@ -12,6 +12,9 @@ constexpr std::uint32_t kPollsPerLook = 1;
 
 __device__ inline bool has_failed(const Common& c) { return *static_cast<volatile const std::uint32_t*>(&c.state->failed) != 0; }
 
+// The same answer for all lanes, though others may fail meanwhile.
+__device__ inline bool warp_has_failed(const Common& c) { return __shfl_sync(kAll, has_failed(c), 0); }
+
 // Keeps the first failure. The report lies in host memory: the flag follows the rest across the bus.
 __device__ inline void report(const Common& c, const Failure& f) {
   if (atomicExch(&c.state->failed, 1u)) return;

@@ -1,9 +1,10 @@
 // Dispatch and combine on the emulator, against the reference, over random shapes, transports and schedules.
 //
-//   fuzz [--seeds N] [--first N] [--seed N] [--until-failure] [--twice] [--quiet]
+//   fuzz [--seeds N] [--first N] [--seed N] [--until-failure] [--twice] [--break] [--quiet]
 //        [--ranks N --experts N --top-k N --tokens N --hidden N --epochs N ...]   fixes what would be drawn
 //
-// --seed N replays one run exactly and says what it was. Exit status 1 when a seed failed.
+// --seed N replays one run exactly and says what it was. --break cuts a link at some point of every run: it must end,
+// and nobody may get a wrong result without being told. Exit status 1 when a seed failed.
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
@@ -13,9 +14,28 @@
 #include <memory>
 #include <string>
 
+#include <nvshmem.h>
+
 #include "job.h"
 
 namespace {
+
+void start(Job& job, std::uint32_t epoch) {
+  if (job.epochs.size() < epoch) return;  // an earlier one was refused
+  try {
+    job.start(epoch);
+  } catch (const mox::Error&) {
+    if (!job.c.machine.time_passes) throw;
+    job.epochs.resize(epoch);
+  }
+}
+
+// Everything, or with a broken link what was over before this rank failed.
+void check(const Job& job, const std::vector<Reference>& references) {
+  std::uint64_t sound = references.size();
+  if (const auto f = job.all.failure(); f && job.c.machine.time_passes) sound = f->epoch - 1;
+  for (std::uint32_t e = 0; e < sound; e++) job.check(e, references[e]);
+}
 
 emu::Stats run_case(const Case& c) {
   std::vector<std::vector<Reference>> references(c.objects);
@@ -38,13 +58,13 @@ emu::Stats run_case(const Case& c) {
     const auto mine = [&](std::uint32_t o) -> std::unique_ptr<Job>& { return jobs[static_cast<std::uint32_t>(pe) * c.objects + o]; };
     for (std::uint32_t o = 0; o < c.objects; o++) mine(o) = std::make_unique<Job>(c, o, pe);
     for (std::uint32_t e = 0; e < c.epochs; e++)
-      for (std::uint32_t o = 0; o < c.objects; o++) mine(o)->start(e);
+      for (std::uint32_t o = 0; o < c.objects; o++) start(*mine(o), e);
     cudaDeviceSynchronize();
-    for (std::uint32_t e = 0; e < c.epochs; e++)
-      for (std::uint32_t o = 0; o < c.objects; o++) mine(o)->check(e, references[o][e]);
+    for (std::uint32_t o = 0; o < c.objects; o++) check(*mine(o), references[o]);
+    nvshmem_barrier_all();
     for (std::uint32_t o = 0; o < c.objects; o++) mine(o).reset();
   });
-  if (stats.remote_bytes != remote || stats.put_bytes != all)
+  if (!c.machine.time_passes && (stats.remote_bytes != remote || stats.put_bytes != all))
     throw emu::Fault(emu::FaultKind::failed, "puts carried " + std::to_string(stats.remote_bytes) + " bytes between ranks (" + std::to_string(stats.put_bytes) +
                                                  " in all), the closed form says " + std::to_string(remote) + " (" + std::to_string(all) + ")");
   return stats;
@@ -53,7 +73,7 @@ emu::Stats run_case(const Case& c) {
 struct Options {
   std::map<std::string, std::uint64_t> fixed;
   std::uint64_t seeds = 100, first = 1;
-  bool until_failure = false, twice = false, quiet = false, one = false;
+  bool until_failure = false, twice = false, breaks = false, quiet = false, one = false;
 };
 
 Options parse(int argc, char** argv) {
@@ -64,6 +84,8 @@ Options parse(int argc, char** argv) {
       o.until_failure = true;
     } else if (a == "--twice") {
       o.twice = true;
+    } else if (a == "--break") {
+      o.breaks = true;
     } else if (a == "--quiet") {
       o.quiet = true;
     } else if (a.rfind("--", 0) == 0 && i + 1 < argc) {
@@ -102,6 +124,14 @@ void fix(Case& c, std::map<std::string, std::uint64_t> fixed) {
   while (c.machine.heap_bytes < c.objects * (mox::symmetric_bytes(c.shape) + 256)) c.machine.heap_bytes *= 2;
 }
 
+void cut_a_link(Case& c) {
+  Random r{c.machine.seed};
+  c.machine.time_passes = true;
+  c.machine.cut_from = static_cast<int>(r.below(c.shape.ranks));
+  c.machine.cut_to = static_cast<int>(r.below(c.shape.ranks));
+  c.machine.cut_after = r.below(20);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -112,6 +142,7 @@ int main(int argc, char** argv) {
   for (; seed < o.first + o.seeds; seed++) {
     Case c = draw(seed);
     fix(c, o.fixed);
+    if (o.breaks) cut_a_link(c);
     if (o.one && !o.quiet) std::printf("seed %" PRIu64 ": %s\n%s", seed, describe(c).c_str(), mox::describe(c.shape).c_str());
     try {
       const auto s = run_case(c);
