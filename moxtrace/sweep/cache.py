@@ -48,6 +48,7 @@ def digest(*parts: Any) -> str:
             for one in part:
                 add(one)
         elif isinstance(part, dict):
+            sha.update(b"dict ")
             add(sorted(part.items()))
         elif part is None or isinstance(part, bool | int | float | str):
             text = repr(part).encode()
