@@ -2,6 +2,7 @@
 
 import doctest
 import importlib
+import inspect
 import math
 import os
 import subprocess
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from .kernels_cases import FLOATS, KERNELS, answer, as_held, give, shapes, tolerance, torch
 from .reference import kernels_alltoall as twin
+from .test_contracts import documented
 
 # ruff: isort: split
 from moxtrace_kernels import (
@@ -332,6 +334,28 @@ def test_public_names_are_there_and_documented():
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         _ = package.Nothing
     assert Dispatched._fields == ("rows", "scales", "counts", "starts", "row_source")
+
+
+MODULES = sorted(p.stem for p in (KERNELS / "moxtrace_kernels").glob("*.py") if p.stem != "__init__")
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_documented_parameters_are_those_of_the_signature(name):
+    module = importlib.import_module(f"moxtrace_kernels.{name}")
+    assert module.__all__ == sorted(module.__all__, key=lambda n: (not n.isupper(), not n[0].isupper(), n))
+    for public in module.__all__:
+        value = getattr(module, public)
+        methods = (
+            vars(value).values() if inspect.isclass(value) and value.__module__ == module.__name__ else []
+        )
+        for function in [value, *methods]:
+            if not inspect.isfunction(function) or function.__module__ != module.__name__:
+                continue
+            said = documented(inspect.getdoc(function) or "")
+            taken = {
+                p for p in inspect.signature(function).parameters if not p.startswith("_") and p != "self"
+            }
+            assert not said or said == taken, f"{name}.{public}.{function.__name__}"
 
 
 @pytest.mark.parametrize("name", ["reference", "exchange"])

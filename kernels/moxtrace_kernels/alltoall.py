@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from .bootstrap import initialize
+from .bootstrap import group_ranks, initialize
 from .errors import ArgumentError, Failure, ShapeError
 from .halves import Dispatched, Halves, Inputs
 from .library import DispatchIn, DispatchOut, Options, load
@@ -87,8 +87,8 @@ class AllToAll(Halves):
             raise ArgumentError(
                 "AllToAll is made while a CUDA graph is captured; expected before the capture"
             )
+        rank = _agree(shape, group)  # before NVSHMEM starts, which takes memory by the shape
         initialize(group, device, self._library.sizes(shape).symmetric)
-        rank = _agree(shape, group)
         super().__init__(shape, rank, torch.device("cuda", torch.cuda.current_device()))
         self._empty = torch.zeros(16, dtype=torch.uint8, device=self.device)
         self._handle = self._library.create(shape, Options(timeout_ms, blocks, threads))
@@ -205,7 +205,7 @@ def _agree(shape: Shape, group: Any) -> int:
     """Rank in the group; refuses shapes that are not the same everywhere."""
     import torch.distributed as dist
 
-    ranks = dist.get_world_size(group)
+    ranks = len(group_ranks(group))
     shapes: list[Any] = [None] * ranks
     dist.all_gather_object(shapes, shape, group=group)
     for rank, other in enumerate(shapes):

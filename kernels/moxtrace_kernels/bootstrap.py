@@ -10,7 +10,7 @@ import torch
 from .errors import ArgumentError, LibraryError
 from .library import load
 
-__all__ = ["finalize", "initialize", "set_symmetric_size"]
+__all__ = ["finalize", "group_ranks", "initialize", "set_symmetric_size"]
 
 _DEFAULT_SYMMETRIC_BYTES = 1 << 30  # NVSHMEM's own
 _ranks: list[int] = []  # global ranks of the group that NVSHMEM runs on; empty before initialize
@@ -37,6 +37,34 @@ def set_symmetric_size(needed_bytes: int) -> int:
     return size
 
 
+def group_ranks(group: Any = None) -> list[int]:
+    """Global ranks of a group.
+
+    Parameters
+    ----------
+    group : ProcessGroup, optional
+        None: all ranks.
+
+    Returns
+    -------
+    list of int
+        In the order of the group.
+
+    Raises
+    ------
+    ArgumentError
+        torch.distributed is not initialized.
+    """
+    import torch.distributed as dist
+
+    if not dist.is_initialized():
+        raise ArgumentError(
+            "torch.distributed is not initialized; expected torch.distributed.init_process_group() before, "
+            "under torchrun for several ranks"
+        )
+    return list(dist.get_process_group_ranks(group or dist.group.WORLD))
+
+
 def initialize(group: Any = None, device: torch.device | int | None = None, symmetric_bytes: int = 0) -> None:
     """Start NVSHMEM on the ranks of a group; every rank calls this, and a second call does nothing.
 
@@ -59,20 +87,15 @@ def initialize(group: Any = None, device: torch.device | int | None = None, symm
     LibraryError
         The compiled library is absent, there is no GPU, or NVSHMEM did not start.
     """
-    import torch.distributed as dist
-
-    if not dist.is_initialized():
-        raise ArgumentError(
-            "torch.distributed is not initialized; expected torch.distributed.init_process_group() before, "
-            "under torchrun for several ranks"
-        )
-    ranks = dist.get_process_group_ranks(group or dist.group.WORLD)
+    ranks = group_ranks(group)
     if _ranks:
         if _ranks != ranks:
             raise ArgumentError(
                 f"NVSHMEM runs on ranks {_ranks} of this process; expected the same group, not {ranks}"
             )
         return
+    import torch.distributed as dist
+
     library = load()
     if not torch.cuda.is_available():
         raise LibraryError("torch sees no GPU; expected one per rank. Without a GPU: ReferenceAllToAll")
