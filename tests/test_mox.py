@@ -29,10 +29,10 @@ def drawn_tables(topology, seed):
     npus, count = topology.num_npus, topology.num_links
     share = rng.integers(0, kernels.FINE, (npus, count)) // rng.choice([1, 8, 64], count)
     level = rng.integers(300, kernels.UNIT + 1, count)
-    price = rng.integers(-400, 400, count)
+    stretch = int(rng.integers(0, 3))
+    price = rng.integers(-400, 1200 if stretch else 400, count)
     ingress = rng.integers(200, 3000, npus)
     prior = rng.integers(0, 3, npus) * kernels.FINE // 3
-    stretch = int(rng.integers(0, 3))
     return MoxTables(share, level, price, ingress, prior, (1.0,), "", "", 2, npus, stretch=stretch)
 
 
@@ -365,7 +365,7 @@ def test_a_file_of_something_else_is_refused(made, tmp_path):
         dataclasses.replace(made[1], level=-made[1].level)
     with pytest.raises(RoutingError, match="stretch 3; expected 0, 1 or 2"):
         dataclasses.replace(made[1], stretch=3)
-    with pytest.raises(RoutingError, match="a price is beyond 410"):
+    with pytest.raises(RoutingError, match="a price is not from -410 to 410"):
         dataclasses.replace(made[1], price=made[1].price + 900)
     with pytest.raises(RoutingError, match="whole numbers in 1 dim"):
         dataclasses.replace(made[1], level=made[1].level * 1.0)

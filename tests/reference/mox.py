@@ -89,7 +89,7 @@ class Network:
         ratio = p + ahead * UNIT // (min(sent, self.npus**2 * FINE // 4) + 4 * FINE)
         most = 102 + (308 * (UNIT - calm) >> 10)
         excess = (ratio * self.level[e] * (2**30 // busiest) >> 30) - UNIT
-        return 51 + hop + exponential(min(excess, most) + (self.price[e] * calm >> 10) + UNIT)
+        return 51 + hop + exponential(min(excess, most) + (min(self.price[e], 410) * calm >> 10) + UNIT)
 
     def tree(self, source, pending, cost, hop):
         """Links of one tree, without the relays that serve nobody."""

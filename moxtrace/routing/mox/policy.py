@@ -19,7 +19,7 @@ over the mean.
 other.  With ``x_e`` copies sent over ``e``, which leads to ``d``, in ``t`` tokens::
 
     ratio_e  = p_d + (x_e - t share_e p_d) / (min(t share_e, npus^2 / 4) + 4)
-    excess_e = min(ratio_e level_e / M - 1, 0.1 + 0.3 (1 - c)) + price_e c
+    excess_e = min(ratio_e level_e / M - 1, 0.1 + 0.3 (1 - c)) + min(price_e, 0.4) c
     cost_e   = 0.05 + h + exp(10 excess_e)
 
 The ratio is ``x_e / (t share_e)`` where that is well known, and nearer the popularity where it is not.  With
@@ -55,7 +55,7 @@ from moxtrace.errors import RoutingError
 from moxtrace.routing.mox import kernels
 from moxtrace.routing.mox.lists.kernels import grow_lists
 from moxtrace.routing.mox.masks.kernels import MASK_NODES, grow_masks
-from moxtrace.routing.mox.tables import MoxTables
+from moxtrace.routing.mox.tables import MOST_PRICE, MoxTables
 from moxtrace.topology.graph import Topology
 
 __all__ = ["exponential", "kernel_for", "length_of", "mean_level"]
@@ -99,7 +99,8 @@ def kernel_for(topology: Topology, tables: MoxTables) -> Callable[..., Any]:
     ends = (topology.src, topology.dst, topology.out_ptr, topology.in_ptr, topology.in_link)
     way = kernels.way_costs(topology.src, topology.in_ptr, topology.in_link, length_of(tables), npus)
     mean = mean_level(topology, tables)
-    packed = (tables.share, tables.level, tables.price, tables.ingress, tables.prior, exponential(), mean)
+    price = np.minimum(tables.price, MOST_PRICE)
+    packed = (tables.share, tables.level, price, tables.ingress, tables.prior, exponential(), mean)
     if topology.num_nodes > MASK_NODES:
         # the memory that ways take is what large networks wait for
         narrow = np.uint16 if way.max() < 1 << 16 else np.int64

@@ -21,9 +21,10 @@ from moxtrace.replicas import Hosts
 from moxtrace.routing.prior import refuse_elsewhere
 from moxtrace.topology.graph import Topology
 
-__all__ = ["MoxTables"]
+__all__ = ["MOST_PRICE", "MoxTables"]
 
-MOST_PRICE = 410  # 0.4: a link's length, 1 + 2 price at the least, stays positive
+MOST_PRICE = 410  # 0.4, either way: a link's length, 1 + 2 price at the least, stays positive
+MOST_STRETCHED = 3072  # 3, where prices lengthen ways
 _FORMAT = "moxtrace-mox-tables-1"
 _ARRAYS = {"share": 2, "level": 1, "price": 1, "ingress": 1, "prior": 1}
 
@@ -40,8 +41,8 @@ class MoxTables:
         Load per unit of capacity under uniform traffic, over the greatest, but at least 0.9: prices tell what
         is further below apart; in ``2**-10``.
     price : array of int64, shape (links,)
-        What balances the links under uniform traffic: an addition to each link's excess load, 410
-        at most either way; in ``2**-10``.
+        What balances the links under uniform traffic: an addition to each link's excess load, of which 410
+        at most counts either way, and to its length, up to 3,072; in ``2**-10``.
     ingress : array of int64, shape (npus,)
         Load of an NPU's links in if every token goes there, over the greatest load of a link; in ``2**-10``.
     prior : array of int64, shape (npus,)
@@ -88,10 +89,11 @@ class MoxTables:
             raise RoutingError("mox tables: the arrays disagree about the number of NPUs or links")
         if min(self.share.min(), self.level.min(), self.ingress.min(), self.prior.min()) < 0:
             raise RoutingError("mox tables: a share, level, ingress or prior is negative")
-        if len(self.price) and np.abs(self.price).max() > MOST_PRICE:
-            raise RoutingError(f"mox tables: a price is beyond {MOST_PRICE} either way")
         if self.stretch not in (0, 1, 2):
             raise RoutingError(f"mox tables: stretch {self.stretch!r}; expected 0, 1 or 2")
+        most = MOST_STRETCHED if self.stretch else MOST_PRICE
+        if len(self.price) and not -MOST_PRICE <= self.price.min() <= self.price.max() <= most:
+            raise RoutingError(f"mox tables: a price is not from -{MOST_PRICE} to {most}")
 
     @property
     def arrays(self) -> tuple[NDArray[np.int64] | int, ...]:

@@ -27,9 +27,11 @@ _KEEP = 0.7  # of the earlier shares, in each replay
 _SMALLEST = 1e-4  # least share that stands for a link which a source has not used, copies per token
 _NEAR = 3  # hops within which prices need not lengthen ways: a way has one relay or two
 _STRETCH = 2
-_STEP = 0.1  # greatest excess that counts in one replay
+_STEP = 0.1  # greatest excess that counts in one replay ...
+_STRETCHED_STEP = 1.0  # ... and where prices lengthen ways: a bottleneck stays far over the mean for long
 _LEAST_LEVEL = 0.9  # of a link that is used less: no feedback on what cannot bind
-_STEEPEST = 0.4  # greatest price
+_STEEPEST = 0.4  # greatest price ...
+_STRETCHED_STEEPEST = 3.0  # ... and where prices lengthen ways, to tell the links of a bottleneck apart
 
 
 def compute_tables(
@@ -53,7 +55,9 @@ def compute_tables(
         share  = 0.7 * share + 0.3 * (copies per token of each source)
 
     Where some NPUs are more than 3 hops apart, all is done twice, with ways measured in hops and with prices
-    in their lengths, and what leaves the busiest link with less is kept.
+    in their lengths, and what leaves the busiest link with less is kept.  Prices in lengths rise by the whole
+    excess, and to 3: the links of a bottleneck stay above the mean, whatever they cost, and must not all end
+    at the same greatest price.
 
     The first replay has the same share everywhere and no prices.  The result is the mean over the second half
     of the replays: fresh samples and averaging keep the tables from fitting one sample.
@@ -136,8 +140,9 @@ class _Fit:
         load = sent.sum(axis=0) / capacity
         mean = load.mean() or 1.0  # nothing is sent where all experts are at home
         self._history.append(float(load.max() / mean))
-        step = self._parameters["eta"] / (1 + number / 6) * np.clip(load / mean - 1, -_STEP, _STEP)
-        self._price = np.clip(self._price + step, -_STEEPEST, _STEEPEST)
+        most, steepest = (_STRETCHED_STEP, _STRETCHED_STEEPEST) if self._stretch else (_STEP, _STEEPEST)
+        step = self._parameters["eta"] / (1 + number / 6) * np.clip(load / mean - 1, -_STEP, most)
+        self._price = np.clip(self._price + step, -_STEEPEST, steepest)
         self._share = _KEEP * self._share + (1 - _KEEP) * sent / per_source
         if number >= replays // 2:
             kept = replays - replays // 2
