@@ -41,6 +41,11 @@ it follows from min-hop. *bound*: what no multicast routing can undercut on thes
 bound`; {seeds}). Where the bound is above what is needed, the paper's number cannot be had on our graph
 with our traffic, by any policy.
 """
+WHY_PROXY = """
+The proxy knows nothing of compute.  It is off where the NPUs at the busiest link have less to compute than the
+hottest one: they wait for the link while that one still computes.  So it is min-hop on skewed layers that it
+overstates most.
+"""
 WHY_SKEW = """
 The tuned network is the best degree-8 graph for the very tokens that are then sent, proved so by an integer
 program; the paper's builder is not published.
@@ -187,6 +192,7 @@ def _proxy(results: Results) -> str:
         "communication over the switch's, against the busiest link over the switch's busiest port.  *block "
         "off*: the block's slowdown against share of communication x (busiest link - 1).\n"
         + rows_of(columns, rows)
+        + WHY_PROXY
     )
 
 
