@@ -42,9 +42,9 @@ bound`; {seeds}). Where the bound is above what is needed, the paper's number ca
 with our traffic, by any policy.
 """
 WHY_PROXY = """
-The proxy knows nothing of compute.  It is off where the NPUs at the busiest link have less to compute than the
-hottest one: they wait for the link while that one still computes.  So it is min-hop on skewed layers that it
-overstates most.
+The proxy knows nothing of compute.  It is off where the NPUs at the busiest link have less to compute than
+the hottest one: they wait for the link while that one still computes.  So it is min-hop on skewed layers that
+it overstates most.
 """
 WHY_SKEW = """
 The tuned network is the best degree-8 graph for the very tokens that are then sent, proved so by an integer
