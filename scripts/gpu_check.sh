@@ -22,7 +22,11 @@ site=$(mktemp -d)
 trap 'rm -rf "$site"' EXIT
 within() { timeout $((limit - SECONDS)) "$@"; }
 isolation=()
-if "$PYTHON" -c 'import scikit_build_core, nvidia.nvshmem' 2>/dev/null; then isolation=(--no-build-isolation); fi
+if "$PYTHON" -c 'import scikit_build_core, nvidia.nvshmem' 2>/dev/null; then
+  isolation=(--no-build-isolation)
+elif ! "$PYTHON" -c 'import nvidia.nvshmem' 2>/dev/null; then
+  within "$PYTHON" -m pip install --quiet --no-deps --target "$site" nvidia-nvshmem-cu13==3.4.5
+fi
 within "$PYTHON" -m pip install --quiet --no-deps "${isolation[@]}" --target "$site" \
   -C cmake.define.CMAKE_CUDA_ARCHITECTURES="$arch-real" ./kernels
 echo "gpu_check: built for sm_$arch in $SECONDS s"
