@@ -306,6 +306,7 @@ def test_results_of_other_code_do_not_count(tmp_path, monkeypatch):
 def test_spread():
     assert spread([]) == "-"
     assert spread([2.04]) == "2.0"
+    assert spread([-0.01]) == "0.0"
     assert spread([3.0, 1.0, 2.25], 2) == "2.25 [1.00, 3.00]"
 
 

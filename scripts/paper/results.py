@@ -72,8 +72,11 @@ def spread(values: Sequence[float], digits: int = 1) -> str:
     """``median [least, greatest]``; the value alone where there is one; a dash where there is none."""
     if not values:
         return "-"
-    middle = f"{statistics.median(values):.{digits}f}"
-    return middle if len(values) < 2 else f"{middle} [{min(values):.{digits}f}, {max(values):.{digits}f}]"
+    middle, low, high = (
+        f"{round(f(values), digits) + 0.0:.{digits}f}"  # no minus before a zero
+        for f in (statistics.median, min, max)
+    )
+    return middle if len(values) < 2 else f"{middle} [{low}, {high}]"
 
 
 @dataclass(frozen=True)

@@ -52,8 +52,7 @@ program; the paper's builder is not published.
 """
 WHY_BOARDFLY = """
 The port map, the doubled board pairs and the choice of 1,024 of the chips are not published; ours are
-seeded (`moxtrace topology make boardfly -h`). Only link loads are compared, as in the paper. Short
-collectives balance worse: the figures improve with the number of tokens.
+seeded (`moxtrace topology make boardfly -h`). Only link loads are compared, as in the paper.
 """
 
 
