@@ -63,6 +63,9 @@ class Spoiled:
         self.at_once, self.memory_bytes = self._place.at_once, self._place.memory_bytes
         self.calls = 0
 
+    def threads(self, size_bytes, runs):
+        return self._place.threads(size_bytes, runs)
+
     @contextmanager
     def executor(self):
         with self._place.executor() as executor:

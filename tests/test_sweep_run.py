@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from moxtrace.errors import ConfigError, OutputError
+from moxtrace.routing import policies
 from moxtrace.sweep import Given, Local, load_plan, run_sweep
 from moxtrace.sweep.folder import Shard, open_folder
 from moxtrace.sweep.order import sharing_routes, start_order
@@ -434,6 +435,22 @@ def test_memory_decides_how_many_run_at_once(tmp_path, out):
     place.memory_bytes = 1.0
     assert run_sweep(plan, out, place).ok == 6
     assert set(most) == {1}
+
+
+def test_cores_are_shared_among_the_runs_that_fit():
+    place = Local(8)
+    place.memory_bytes = 100.0
+    assert [place.threads(size, 50) for size in (1, 30, 60, 1000)] == [1, 2, 8, 8]
+    assert [place.threads(1, runs) for runs in (1, 3, 8)] == [8, 2, 1]
+    assert Given(InProcess(), 8).threads(1, 1) == 1
+
+
+def test_routing_uses_no_more_threads_than_it_may():
+    with policies.threads_at_most(1):
+        assert policies._default_threads() == 1
+        with policies.threads_at_most(3):
+            assert policies._default_threads() <= 3
+    assert policies._default_threads() >= 1
 
 
 def test_sweep_json_spells_the_sweep_out(tmp_path, out):

@@ -62,7 +62,7 @@ def command() -> None:
     "--jobs",
     type=click.IntRange(1, 4096),
     metavar="N",
-    help="Runs at once (default: one per core, as many as fit into memory); 1: in this process.",
+    help="Cores to use, a run on each (default: all; fewer runs where memory is short); 1: in this process.",
 )
 @click.option(
     "--dask", metavar="ADDRESS", help="Run on the Dask cluster of this scheduler, or scheduler file."
@@ -152,14 +152,14 @@ def _run(
             update(done, total, what)
 
         outcome = run_sweep(
-            plan, output, _place(plan, jobs, dask, dask_timeout), retry_failed=retry_failed,
+            plan, output, _place(jobs, dask, dask_timeout), retry_failed=retry_failed,
             shard=Shard.of(shard) if shard else None, astra_sim=astra_sim, timeout_s=timeout, anyway=yes,
             progress=tell,
         )  # fmt: skip
     _finish(outcome, as_json)
 
 
-def _place(plan: Plan, jobs: int | None, dask: str | None, dask_timeout: float) -> Place:
+def _place(jobs: int | None, dask: str | None, dask_timeout: float) -> Place:
     """Where the runs are done."""
     if dask is not None:
         from moxtrace.sweep.cluster import Dask
@@ -168,7 +168,7 @@ def _place(plan: Plan, jobs: int | None, dask: str | None, dask_timeout: float) 
     from moxtrace.sweep import Local
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return Local(jobs or max(1, min(cores, len(plan.runs))))
+    return Local(jobs or cores)
 
 
 def _finish(outcome: Outcome, as_json: bool) -> None:

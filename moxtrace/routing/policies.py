@@ -13,6 +13,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
 
 import numpy as np
@@ -26,7 +28,7 @@ from moxtrace.routing.mox.tables import MoxTables
 from moxtrace.topology.graph import Topology
 from moxtrace.transfers import Phase
 
-__all__ = ["POLICIES", "TABLE_POLICIES", "UNICAST_POLICIES", "WEIGHTED_POLICIES", "route"]
+__all__ = ["POLICIES", "TABLE_POLICIES", "UNICAST_POLICIES", "WEIGHTED_POLICIES", "route", "threads_at_most"]
 
 POLICIES = ("min-hop", "tree", "mox-paper", "mox", "switch")
 WEIGHTED_POLICIES = ("mox-paper",)  # one weight per link
@@ -36,6 +38,7 @@ UNICAST_POLICIES = ("min-hop", "switch")
 _ROWS_PER_RUN = 4096
 _MOST_THREADS = 8
 _MOST_TRANSFERS = 2**31 - 1
+_THREADS: ContextVar[int] = ContextVar("routing threads", default=_MOST_THREADS)
 
 Progress = Callable[[int, int], None]
 _Piece = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.bool_], NDArray[np.int64]]
@@ -183,10 +186,26 @@ def _inverse_weight(topology: Topology, weights: ArrayLike | None) -> NDArray[np
     return 1.0 / weight
 
 
+@contextmanager
+def threads_at_most(count: int) -> Iterator[None]:
+    """Route with so many threads at most while the body runs, where a call does not say how many.
+
+    Parameters
+    ----------
+    count : int
+        Of the thread that runs the body; others are as they were.
+    """
+    token = _THREADS.set(count)
+    try:
+        yield
+    finally:
+        _THREADS.reset(token)
+
+
 def _default_threads() -> int:
-    """CPUs that this process may use, at most 8."""
+    """CPUs that this process may use, at most 8, and no more than :func:`threads_at_most` says."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(_MOST_THREADS, allowed)
+    return min(_THREADS.get(), allowed)
 
 
 def _runs(source: NDArray[np.int32]) -> Iterator[tuple[int, int]]:

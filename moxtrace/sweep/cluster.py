@@ -59,6 +59,10 @@ class Dask:
         self._scheduler = _scheduler_of(address)
         self._client: Client | None = None
 
+    def threads(self, size_bytes: float, runs: int) -> int:
+        """One: a worker's other cores are for other runs."""
+        return 1
+
     @contextmanager
     def executor(self) -> Iterator[Executor]:
         """Dask's own executor, for the time of the sweep; what is not done at its end is called off."""

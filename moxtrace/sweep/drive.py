@@ -219,7 +219,11 @@ def _do_all(
                     break
                 waiting.pop()
                 config = run.config.model_dump(mode="json")
-                job = Job(run.run, config, run.engine, run.bound, str(opened.path.resolve()), **options)
+                threads = place.threads(size, len(jobs))
+                job = Job(
+                    run.run, config, run.engine, run.bound, str(opened.path.resolve()), threads=threads,
+                    **options,
+                )  # fmt: skip
                 running[executor.submit(run_job, job)] = (run, size)
             finished, _ = wait(running, timeout=_LOOK_EVERY_S, return_when=FIRST_COMPLETED)
             if not finished:

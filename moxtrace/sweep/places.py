@@ -30,6 +30,9 @@ class Place(Protocol):
     def memory_bytes(self) -> float:
         """What the runs at work together may fill, by their estimates."""
 
+    def threads(self, size_bytes: float, runs: int) -> int:
+        """Threads for each of so many runs of this size."""
+
     def executor(self) -> AbstractContextManager[Executor]:
         """An executor for the time of the sweep; an interruption ends what it has begun."""
 
@@ -46,12 +49,18 @@ class Local:
     Parameters
     ----------
     jobs : int
-        Runs at once; a single one is done in this process.
+        Cores to use: as many runs at once, one core each, or fewer on more cores each where there are fewer
+        or where memory does not allow more.  With 1, runs are done in this process.
     """
 
     def __init__(self, jobs: int) -> None:
         self.at_once = jobs
         self.memory_bytes = _SHARE * available_bytes()
+
+    def threads(self, size_bytes: float, runs: int) -> int:
+        """The cores, shared among the runs that fit beside each other."""
+        together = min(self.at_once, runs, self.memory_bytes // size_bytes)
+        return max(1, int(self.at_once // max(1, together)))
 
     @contextmanager
     def executor(self) -> Iterator[Executor]:
@@ -88,6 +97,10 @@ class Given:
 
     def __init__(self, executor: Executor, at_once: int) -> None:
         self._executor, self.at_once = executor, at_once
+
+    def threads(self, size_bytes: float, runs: int) -> int:
+        """One: a worker's other cores are for other runs."""
+        return 1
 
     @contextmanager
     def executor(self) -> Iterator[Executor]:

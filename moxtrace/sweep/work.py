@@ -30,6 +30,7 @@ from moxtrace.demand import Demand, read_demand
 from moxtrace.engine.astra_sim import find_binary
 from moxtrace.errors import MoxtraceError, OutputError
 from moxtrace.generate import generate
+from moxtrace.routing.policies import threads_at_most
 from moxtrace.rundir import Run, sha256_of
 from moxtrace.scenario import block_of, prepare
 from moxtrace.shelf import EMPTY, Shelf
@@ -65,6 +66,8 @@ class Job:
         For ASTRA-sim.
     anyway : bool
         Start ASTRA-sim although it may not fit into memory.
+    threads : int
+        That routing may use.
     """
 
     run: str
@@ -76,6 +79,7 @@ class Job:
     astra_sim: str | None = None
     timeout_s: float | None = None
     anyway: bool = False
+    threads: int = 1
 
 
 def run_job(job: Job) -> dict[str, Any]:
@@ -95,7 +99,7 @@ def run_job(job: Job) -> dict[str, Any]:
     start = time.perf_counter()
     folder = Path(job.folder)
     shelf = Cache(folder / "cache", keep_routes=job.keep_routes) if folder.is_dir() else EMPTY
-    with _peak_memory() as peak:
+    with _peak_memory() as peak, threads_at_most(job.threads):
         try:
             config = RunConfig.model_validate(job.config)
             facts = {"status": "ok", "reason": "", **_ENGINES[job.engine](config, job, shelf)}
