@@ -151,6 +151,14 @@ def test_words_make_groups(tmp_path):
     assert len([tip for tips in drawing.tips.values() for tip in tips]) == 4
 
 
+def test_switches_of_a_configuration_are_words(tmp_path):
+    grid = {"traffic.clip": [False, True], "routing.policy": ["mox"]}
+    results = read([make_sweep(tmp_path / "clip", grid)])
+    assert results.values("traffic.clip") == ["false", "true"]
+    (drawing,) = time_drawings(results)
+    assert {"false", "true"} <= {word for word, _ in words_of(drawing)}
+
+
 def test_loads_of_few_settings_are_all_drawn(sweep):
     words = [word for word, _ in words_of(load_drawing(sweep))]
     assert sum("NPUs 16: busiest" in word for word in words) == 3

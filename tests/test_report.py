@@ -1,5 +1,7 @@
 """The report: whole, self-contained, escaped, the same bytes; the browser's part stands apart."""
 
+import base64
+import hashlib
 import json
 import re
 from collections import Counter
@@ -119,6 +121,13 @@ def test_the_columns_are_what_differs_and_the_results(folder):
     assert "bound" not in columns  # empty
     assert columns[-1] == "wall_s"
     assert "peak_memory_bytes" not in columns  # the same in all runs, and said above the table
+
+
+def test_only_the_pages_own_script_may_run(page):
+    script = re.search(r"(?s)<script>(.*?)</script>", page)[1]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in page
+    assert "default-src 'none'" in page
 
 
 def test_the_hottest_links_come_first(folder, page):
