@@ -13,7 +13,7 @@ Case draw(std::uint64_t seed) {
   s.ranks = s.dp * r.between(1, std::max(1u, 8 / s.dp));
   s.experts = r.chance(10) ? r.between(1, 1024) : r.between(1, 4 * s.ranks);
   s.top_k = r.between(1, std::min(r.chance(10) ? 16u : 6u, s.experts));
-  s.max_tokens = r.chance(10) ? r.between(33, 70) : r.between(1, 12);
+  s.max_tokens = r.chance(15) ? r.between(33, 70) : r.between(1, 12);
   s.dispatch = r.one_of({mox::DType::bf16, mox::DType::fp16, mox::DType::fp32, mox::DType::fp8});
   s.expert_out = r.one_of({mox::DType::bf16, mox::DType::fp16, mox::DType::fp32});
   s.combine = r.one_of({mox::DType::bf16, mox::DType::fp16, mox::DType::fp32});
@@ -35,7 +35,9 @@ Case draw(std::uint64_t seed) {
   c.nobody_percent = r.chance(20) ? 30 : 0;
   c.hot_percent = r.chance(20) ? 70 : 0;
   c.machine.pes = static_cast<int>(s.ranks);
+  // waiting halves of one object must leave room for the other's: README, "The protocol", 5
   c.machine.resident_blocks = r.one_of({0u, 0u, 1u, 2u});
+  if (c.machine.resident_blocks && c.objects > 1) c.machine.resident_blocks = c.blocks + 1;
   c.machine.fragment_bytes = r.one_of({16u, 128u, 1024u});
   c.machine.network_percent = r.one_of({10u, 50u, 80u});
   c.machine.lazy_percent = r.one_of({0u, 20u, 60u});
