@@ -34,16 +34,20 @@ Case draw(std::uint64_t seed) {
   c.repeats = r.chance(10);
   c.nobody_percent = r.chance(20) ? 30 : 0;
   c.hot_percent = r.chance(20) ? 70 : 0;
-  c.machine.pes = static_cast<int>(s.ranks);
-  // waiting halves of one object must leave room for the other's: README, "The protocol", 5
   c.machine.resident_blocks = r.one_of({0u, 0u, 1u, 2u});
-  if (c.machine.resident_blocks && c.objects > 1) c.machine.resident_blocks = c.blocks + 1;
   c.machine.fragment_bytes = r.one_of({16u, 128u, 1024u});
   c.machine.network_percent = r.one_of({10u, 50u, 80u});
   c.machine.lazy_percent = r.one_of({0u, 20u, 60u});
   c.machine.peer_percent = r.one_of({0u, 0u, 50u, 100u});
   c.machine.slow_percent = r.one_of({0u, 15u, 40u});
+  settle(c);
   return c;
+}
+
+void settle(Case& c) {
+  c.machine.pes = static_cast<int>(c.shape.ranks);
+  // waiting halves of one object must leave room for the other's: README, "The protocol", 5
+  if (c.machine.resident_blocks && c.objects > 1) c.machine.resident_blocks = (c.objects - 1) * c.blocks + 1;
 }
 
 std::string describe(const Case& c) {

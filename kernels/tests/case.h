@@ -36,6 +36,7 @@ struct Case {
 };
 
 Case draw(std::uint64_t seed);
+void settle(Case&);  // what follows from the rest; after anything was changed by hand
 std::string describe(const Case&);
 
 // What one group of ranks feeds in at one epoch.

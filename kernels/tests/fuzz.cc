@@ -117,7 +117,7 @@ void fix(Case& c, std::map<std::string, std::uint64_t> fixed) {
   take("slow", c.machine.slow_percent), take("network", c.machine.network_percent), take("fragment", c.machine.fragment_bytes);
   take("resident", c.machine.resident_blocks), take("nobody", c.nobody_percent), take("hot", c.hot_percent), take("repeats", c.repeats);
   if (!fixed.empty()) std::fprintf(stderr, "fuzz: --%s is not an option; see the head of fuzz.cc\n", fixed.begin()->first.c_str()), std::exit(2);
-  c.machine.pes = static_cast<int>(c.shape.ranks);
+  settle(c);
   const std::string wrong = mox::check(c.shape);
   if (!wrong.empty()) std::fprintf(stderr, "fuzz: %s\n", wrong.c_str()), std::exit(2);
   c.machine.heap_bytes = std::size_t{64} << 20;
