@@ -72,7 +72,7 @@ def test_a_run_that_kills_every_worker_is_a_failed_row(tmp_path):
                 executor.submit = submit
                 yield executor
 
-    with dask.config.set({"distributed.scheduler.allowed-failures": 1}), cluster() as started:
+    with dask.config.set({"distributed.scheduler.allowed-failures": 1}), cluster(n_workers=1) as started:
         outcome = run_sweep(plan, tmp_path / "out", Deadly(started.scheduler_address))
     assert (outcome.ok, outcome.failed) == (5, 1)
     assert outcome.failures[0]["reason"].startswith(

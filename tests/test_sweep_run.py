@@ -7,14 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from moxtrace.config import RunConfig
 from moxtrace.errors import ConfigError, OutputError
 from moxtrace.routing import policies
 from moxtrace.sweep import Given, Local, load_plan, run_sweep
+from moxtrace.sweep.estimate import cost_of
 from moxtrace.sweep.folder import Shard, open_folder
 from moxtrace.sweep.order import sharing_routes, start_order
 from moxtrace.sweep.pool import InProcess
 from moxtrace.sweep.rows import COLUMNS, MEASURED
 from moxtrace.sweep.status import collect, status_of
+from tests.runs import CONFIG, configured
 from tests.sweeps import BASE, GRID, Spoiled, die, planned, row_of, table, written
 
 # one policy alone has too many copies: an NPU of its own is no more than a row that fails
@@ -380,6 +383,7 @@ def test_shards_share_a_folder_and_the_table_is_collected(tmp_path, out):
             run_sweep(plan, out)
         with pytest.raises(OutputError, match="works on this sweep"):
             run_sweep(plan, out, shard=Shard(2, 2))
+        assert status_of(out).at_work == "another process"
     assert (first.total, first.ok, first.tables) == (3, 3, ())
     assert not (out / "results.csv").exists()
     assert collect(out).missing == 3
@@ -451,6 +455,26 @@ def test_routing_uses_no_more_threads_than_it_may():
         with policies.threads_at_most(3):
             assert policies._default_threads() <= 3
     assert policies._default_threads() >= 1
+
+
+def test_estimates_grow_with_what_is_asked():
+    def cost(engine="builtin", **blocks):
+        return cost_of(configured(**blocks), engine)
+
+    few, many = (cost(traffic={"tokens_per_npu": n}) for n in (10_000, 100_000))
+    assert few.seconds < many.seconds
+    assert few.size_bytes < many.size_bytes
+    assert cost("astra-sim").seconds > cost("builtin-traces").seconds > cost().seconds
+    assert cost(routing={"policy": "mox"}).seconds > cost().seconds
+    assert cost(topology={"dims": [8, 8]}).seconds > cost().seconds
+    for block in (
+        {"kind": "graph", "path": "x.csv"},
+        {"kind": "boardfly", "groups": 32},
+        {"kind": "de-bruijn", "symbols": 2, "word_length": 5},
+        {"kind": "slim-fly", "prime_power": 5},
+    ):
+        blocks = {**CONFIG, "topology": block}
+        assert cost_of(RunConfig.model_validate(blocks), "builtin").seconds > 0
 
 
 def test_sweep_json_spells_the_sweep_out(tmp_path, out):

@@ -57,8 +57,8 @@ def held(path: Path, *, shared: bool = False, wait: bool = False) -> Iterator[No
             raise OutputError(
                 f"{path}: this file system has no locks; choose a folder on another, such as a local disk"
             ) from None
+        os.ftruncate(file, 0)  # of a holder that was killed
         if not shared:
-            os.ftruncate(file, 0)
             os.write(file, f"process {os.getpid()} on {socket.gethostname()}".encode())
         yield
     finally:

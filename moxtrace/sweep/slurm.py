@@ -7,6 +7,7 @@ edited, and submitted or run by hand.
 from __future__ import annotations
 
 import math
+import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -35,6 +36,7 @@ _ARRAY = """\
 #SBATCH --output={folder}/slurm/%a.log
 # {runs} runs in {tasks} tasks, by estimate {per_task} each; a partition or an account is yours to add.
 # Submit both:  bash {folder}/slurm/submit.sh      Again, for what is missing: the same.
+cd {cwd} || exit 1
 exec {command} --shard "${{SLURM_ARRAY_TASK_ID}}/{tasks}"
 """
 _COLLECT = """\
@@ -93,6 +95,7 @@ def emit_slurm(
     facts = {
         "name": shlex.quote(f"moxtrace-{sweep.stem}"),
         "folder": quoted,
+        "cwd": shlex.quote(os.getcwd()),  # what paths in the options are relative to
         "tasks": tasks,
         "runs": len(plan.runs),
         "megabytes": math.ceil(_MEMORY_SLACK * max(cost.size_bytes for cost in costs) / 1e6 / 256) * 256,
