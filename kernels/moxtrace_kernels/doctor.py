@@ -239,6 +239,15 @@ def doctor(shape: Shape, nodes: int = 1) -> tuple[list[Finding], str]:
     return [*versions(), here, *system(), *cards, memory(shape, free)], name
 
 
+def _lines(findings: Sequence[Finding]) -> str:
+    lines = []
+    for f in findings:
+        lines.append(f"{_MARKS[f.state]} {f.name:15} {f.found}")
+        if f.advice:
+            lines.append(f"{'':21}{f.advice}")
+    return "\n".join(lines)
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m moxtrace_kernels.doctor", description=__doc__)
     parser.add_argument("--ranks", type=int, default=8, help="GPUs of the shape whose memory is computed")
@@ -288,11 +297,11 @@ def main() -> int:
         dist.destroy_process_group()
         if not leader:
             return 0
-    if options.json:
-        print(json.dumps([f._asdict() for f in findings], indent=1))
-    else:
-        for f in findings:
-            print(f"{_MARKS[f.state]} {f.name:15} {f.found}" + (f"\n{'':21}{f.advice}" if f.advice else ""))
+    text = json.dumps([f._asdict() for f in findings], indent=1) if options.json else _lines(findings)
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:  # a reader that has seen enough, such as head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return int(any(f.state == "bad" for f in findings))
 
 
