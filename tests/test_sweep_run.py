@@ -254,6 +254,22 @@ def test_a_failed_run_is_a_row_and_stops_nothing(tmp_path, out):
     assert outcome.to_json()["failures"] == [{"run": plan.runs[1].run, "reason": bad["reason"]}]
 
 
+@pytest.mark.parametrize(
+    ("grid", "reason"),
+    [
+        ("model: [deepseek-v3, nothing]", "model 'nothing' is no preset"),
+        ("topology.dims: [[2, 4], [128, 64]]", "topology torus: "),
+        ("topology.npus: [8, 9]", "topology torus: dims [2, 4]"),
+        ("placement.redundant: [0, 1000000]", "placement"),
+    ],
+)
+def test_what_only_a_run_finds_wrong_is_its_row(tmp_path, out, grid, reason):
+    outcome = run_sweep(planned(tmp_path, f"base: base.yaml\ngrid:\n  {grid}\nbound: none\n"), out)
+    assert (outcome.ok, outcome.failed) == (1, 1)
+    assert reason in outcome.failures[0]["reason"]
+    assert "bug" not in outcome.failures[0]["reason"]
+
+
 def test_failed_runs_are_done_again_on_request(tmp_path, out):
     plan = planned(tmp_path, FAILING)
     run_sweep(plan, out)

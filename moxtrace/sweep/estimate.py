@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from moxtrace import models
 from moxtrace.config import RunConfig, TopologyConfig
+from moxtrace.errors import MoxtraceError
 
 __all__ = ["Cost", "cost_of"]
 
@@ -23,6 +24,7 @@ _PER_TRANSFER = {
     "builtin-traces": (12e-6, 400),
     "astra-sim": (10e-6 + _ASTRA_NODES / 40e3, 400 + _ASTRA_NODES * 1000),
 }
+_UNKNOWN_TOP_K = 8
 _UNKNOWN_NPUS = 64  # of a graph in a file, which is not read for an estimate
 
 
@@ -76,7 +78,10 @@ def _weights_s(config: RunConfig, npus: int, top_k: int) -> float:
 def _top_k_of(config: RunConfig) -> int:
     if config.model.top_k is not None:
         return config.model.top_k
-    return models.load(config.model.preset).top_k if config.model.preset is not None else 8
+    try:
+        return models.load(config.model.preset or "").top_k
+    except MoxtraceError:  # the run will say so
+        return _UNKNOWN_TOP_K
 
 
 def _npus_of(block: TopologyConfig) -> int:

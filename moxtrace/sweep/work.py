@@ -224,8 +224,8 @@ def _times(result: Simulation) -> dict[str, Any]:
     if {"dispatch", "compute"} <= result.phases.keys():
         ends = [result.phases[name]["end_ns"] for name in ("dispatch", "compute")]
         times["dispatch_ns"] = ends[0]
-        times["compute_ns"] = ends[1] - ends[0]
-        times["combine_ns"] = result.completion_ns - ends[1]
+        times["compute_ns"] = round(ends[1] - ends[0], 3)  # ps are the engines' finest cycle
+        times["combine_ns"] = round(result.completion_ns - ends[1], 3)
     return times
 
 
