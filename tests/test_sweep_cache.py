@@ -17,7 +17,7 @@ from moxtrace.errors import OutputError
 from moxtrace.kinds import KINDS
 from moxtrace.scenario import block_of, prepare
 from moxtrace.simulate import simulate_block_of
-from moxtrace.sweep import run_sweep
+from moxtrace.sweep import memory, run_sweep
 from moxtrace.sweep.cache import Cache, digest
 from moxtrace.sweep.locks import Held, held, holder_of
 from moxtrace.sweep.pool import InProcess, LocalProcesses, WorkerDiedError
@@ -285,3 +285,16 @@ def test_a_lock_is_held_by_one_or_shared_by_many(tmp_path):
     assert holder_of(path) is None
     with pytest.raises(OutputError, match="no such directory"), held(tmp_path / "none" / "lock"):
         pass
+
+
+def test_a_container_limits_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(memory, "_CGROUP", tmp_path)
+    free = memory.available_bytes()
+    assert free > 0
+    (tmp_path / "memory.max").write_text("1000\n")
+    (tmp_path / "memory.current").write_text("400\n")
+    assert memory.available_bytes() == 600
+    (tmp_path / "memory.current").write_text("4000\n")
+    assert memory.available_bytes() == 0
+    (tmp_path / "memory.max").write_text("max\n")
+    assert memory.available_bytes() > 4000
