@@ -63,7 +63,9 @@ void Machine::thread_ended(Fiber* f) {
   pump(f->pe);
 }
 
-std::byte* shared_memory() { return machine->running->block->shared.get(); }
+std::byte* shared_memory() {
+  return machine->running->block->shared.get();
+}
 
 void barrier(unsigned id, unsigned threads) {
   const Unwatched guard;
@@ -90,7 +92,9 @@ void grid_barrier() {
   const Unwatched guard;
   Fiber* f = machine->running;
   Launch* l = f->block->launch;
-  if (!l->cooperative) fail(FaultKind::misuse, "PE %d %s: grid barrier in a launch that is not cooperative", f->pe->id, l->name.c_str());
+  if (!l->cooperative)
+    fail(FaultKind::misuse, "PE %d %s: grid barrier in a launch that is not cooperative", f->pe->id,
+         l->name.c_str());
   tsan_release(l);
   if (l->at_grid_barrier.size() + 1 < l->grid.count() * l->block.count()) {
     l->at_grid_barrier.push_back(f);
@@ -104,12 +108,15 @@ void grid_barrier() {
   tsan_acquire(l);
 }
 
-std::uint64_t warp_op(std::uint32_t mask, std::uint64_t value, int source, WarpOp op) {
+std::uint64_t warp_op(std::uint32_t mask, std::uint64_t value, int source, WarpOp op, bool orders) {
   const Unwatched guard;
   Fiber* f = machine->running;
-  const unsigned lane = f->at.linear % 32, first = f->at.linear - lane, threads = f->at.block_dim.count() - first;
+  const unsigned lane = f->at.linear % 32, first = f->at.linear - lane,
+                 threads = f->at.block_dim.count() - first;
   if (threads < 32) mask &= (1u << threads) - 1;
-  if (!(mask >> lane & 1)) fail(FaultKind::misuse, "PE %d: lane %u is not in the mask %08x of its warp operation", f->pe->id, lane, mask);
+  if (!(mask >> lane & 1))
+    fail(FaultKind::misuse, "PE %d: lane %u is not in the mask %08x of its warp operation", f->pe->id, lane,
+         mask);
   auto& gatherings = f->block->warps[f->at.linear / 32];
   Gathering* g = nullptr;
   for (auto& other : gatherings)
@@ -120,7 +127,7 @@ std::uint64_t warp_op(std::uint32_t mask, std::uint64_t value, int source, WarpO
     g->mask = mask;
   }
   void* tag = &f->block->warps[f->at.linear / 32];
-  tsan_release(tag);
+  if (orders) tsan_release(tag);
   g->arrived |= 1u << lane;
   g->value[lane] = value;
   g->source[lane] = source;
@@ -135,11 +142,13 @@ std::uint64_t warp_op(std::uint32_t mask, std::uint64_t value, int source, WarpO
     }
     g->arrived = 0;
   }
-  tsan_acquire(tag);
+  if (orders) tsan_acquire(tag);
   return f->result;
 }
 
-Stream* default_stream() { return machine->running->pe->streams[0].get(); }
+Stream* default_stream() {
+  return machine->running->pe->streams[0].get();
+}
 
 Stream* new_stream() {
   Pe* pe = machine->running->pe;
@@ -168,17 +177,21 @@ std::string function_name(const void* function) {
   char* text = abi::__cxa_demangle(info.dli_sname, nullptr, nullptr, &status);
   std::string name = status == 0 ? text : info.dli_sname;
   std::free(text);
-  name = name.substr(0, name.find_first_of("<("));  // neither its parameters nor, before a template's name, its type
+  name = name.substr(
+      0, name.find_first_of("<("));  // neither its parameters nor, before a template's name, its type
   return name.substr(name.find_last_of(": ") + 1);
 }
 
-void launch(Stream* s, const std::string& name, Dim3 grid, Dim3 block, std::size_t shared_bytes, bool cooperative, std::function<void()> body) {
+void launch(Stream* s, const std::string& name, Dim3 grid, Dim3 block, std::size_t shared_bytes,
+            bool cooperative, std::function<void()> body) {
   const Unwatched guard;
   const unsigned limit = machine->config.resident_blocks;
   if (block.count() == 0 || block.count() > 1024 || grid.count() == 0)
-    fail(FaultKind::misuse, "launch of %s: %u blocks of %u threads", name.c_str(), grid.count(), block.count());
+    fail(FaultKind::misuse, "launch of %s: %u blocks of %u threads", name.c_str(), grid.count(),
+         block.count());
   if (cooperative && limit && grid.count() > limit)
-    fail(FaultKind::misuse, "cooperative launch of %s: %u blocks, but only %u run at the same time", name.c_str(), grid.count(), limit);
+    fail(FaultKind::misuse, "cooperative launch of %s: %u blocks, but only %u run at the same time",
+         name.c_str(), grid.count(), limit);
   auto l = std::make_shared<Launch>();
   l->name = name;
   l->grid = grid;

@@ -1,11 +1,11 @@
 // A CPU stand-in for "CUDA + NVSHMEM" that runs kernel source unchanged, deterministically, in one OS thread.
 //
-//   every CUDA thread is a fiber, every PE has a host program of its own; a seeded scheduler picks who runs next,
-//   and holds some PEs, blocks and warps back so that they fall behind
-//   the network is as hostile as the specification allows: a non-blocking put reads its source late and lands in
-//   shuffled fragments, ordered against nothing but its own signal; some puts land only when nothing else can move;
-//   some pairs of PEs are load/store peers instead, whose puts are stores of the calling warp
-//   nothing runnable and nothing in flight is a deadlock: run() throws a Fault that says who waits for what
+//   every CUDA thread is a fiber, every PE has a host program of its own; a seeded scheduler picks who runs
+//   next, and holds some PEs, blocks and warps back so that they fall behind the network is as hostile as the
+//   specification allows: a non-blocking put reads its source late and lands in shuffled fragments, ordered
+//   against nothing but its own signal; some puts land only when nothing else can move; some pairs of PEs are
+//   load/store peers instead, whose puts are stores of the calling warp nothing runnable and nothing in
+//   flight is a deadlock: run() throws a Fault that says who waits for what
 //
 // This header is what tests and the shims of cuda_runtime.h and nvshmem.h use; machine.h is the inside.
 #pragma once
@@ -29,22 +29,24 @@ struct Config {
   std::uint64_t seed = 1;
   int pes = 4;
   std::size_t heap_bytes = std::size_t{64} << 20;  // symmetric memory of each PE
-  unsigned resident_blocks = 0;    // blocks of one PE that run at the same time; 0: all
-  unsigned fragment_bytes = 512;   // longest piece of a put that lands at once
-  unsigned network_percent = 50;   // how often the network moves rather than a thread
-  unsigned lazy_percent = 20;      // puts that land only once every thread is stuck
-  unsigned peer_percent = 0;       // pairs of PEs that are load/store peers
-  unsigned slow_percent = 15;      // PEs, blocks and warps that are held back
-  bool check_source = true;        // modifying the source of a put in flight is a fault
-  bool time_passes = false;        // when stuck, advance the clock (deadlines expire) instead of reporting a deadlock
-  int cut_from = -1, cut_to = -1;  // a link that breaks: after cut_after messages from the one to the other, none arrives
+  unsigned resident_blocks = 0;                    // blocks of one PE that run at the same time; 0: all
+  unsigned fragment_bytes = 512;                   // longest piece of a put that lands at once
+  unsigned network_percent = 50;                   // how often the network moves rather than a thread
+  unsigned lazy_percent = 20;                      // puts that land only once every thread is stuck
+  unsigned peer_percent = 0;                       // pairs of PEs that are load/store peers
+  unsigned slow_percent = 15;                      // PEs, blocks and warps that are held back
+  bool check_source = true;                        // modifying the source of a put in flight is a fault
+  bool time_passes =
+      false;  // when stuck, advance the clock (deadlines expire) instead of reporting a deadlock
+  int cut_from = -1,
+      cut_to = -1;  // a link that breaks: after cut_after messages from the one to the other, none arrives
   unsigned cut_after = 0;
   std::size_t stack_bytes = std::size_t{64} << 10;
 };
 
 struct Stats {
-  std::uint64_t switches = 0, puts = 0, put_bytes = 0, remote_puts = 0, remote_bytes = 0, signals = 0, fragments = 0,
-                threads = 0, launches = 0;
+  std::uint64_t switches = 0, puts = 0, put_bytes = 0, remote_puts = 0, remote_bytes = 0, signals = 0,
+                fragments = 0, threads = 0, launches = 0;
 };
 
 enum class FaultKind { deadlock, source_reuse, misuse, failed };
@@ -84,7 +86,8 @@ struct WarpGather {
   int source[32];
 };
 using WarpOp = std::uint64_t (*)(const WarpGather&, int lane);
-std::uint64_t warp_op(std::uint32_t mask, std::uint64_t value, int source, WarpOp);
+// `orders`: __syncwarp orders memory among its lanes; shuffles and votes only wait for each other
+std::uint64_t warp_op(std::uint32_t mask, std::uint64_t value, int source, WarpOp, bool orders = false);
 std::uint64_t now_ns();
 
 // ---- host side of one PE
@@ -94,7 +97,8 @@ Stream* default_stream();
 Stream* new_stream();
 Event* new_event();
 std::string function_name(const void* function);  // as far as the dynamic symbol table knows
-void launch(Stream*, const std::string& name, Dim3 grid, Dim3 block, std::size_t shared_bytes, bool cooperative, std::function<void()> body);
+void launch(Stream*, const std::string& name, Dim3 grid, Dim3 block, std::size_t shared_bytes,
+            bool cooperative, std::function<void()> body);
 void enqueue(Stream*, std::function<void()> work);  // runs in stream order
 void record(Stream*, Event*);
 void wait(Stream*, Event*);
@@ -102,7 +106,8 @@ void synchronize(Stream*);
 void synchronize_all();
 
 template <class... P, class... A>
-void launch_kernel(Stream* s, const std::string& name, void (*kernel)(P...), Dim3 grid, Dim3 block, std::size_t shared_bytes, bool cooperative, A... args) {
+void launch_kernel(Stream* s, const std::string& name, void (*kernel)(P...), Dim3 grid, Dim3 block,
+                   std::size_t shared_bytes, bool cooperative, A... args) {
   std::tuple<std::decay_t<P>...> copy{args...};
   launch(s, name, grid, block, shared_bytes, cooperative, [kernel, copy] { std::apply(kernel, copy); });
 }
@@ -112,8 +117,10 @@ int my_pe();
 int pes();
 void* symmetric_alloc(std::size_t bytes);  // null when the heap is full, on every PE alike
 void barrier_all();
-void put(void* to, const void* from, std::size_t bytes, std::uint64_t* signal, std::uint64_t value, int op, int pe);
+void put(void* to, const void* from, std::size_t bytes, std::uint64_t* signal, std::uint64_t value, int op,
+         int pe);
 void signal(std::uint64_t* signal, std::uint64_t value, int op, int pe);
-bool poll(std::uint64_t* address, int comparison, std::uint64_t value);  // may return late, as a spinning loop would
+bool poll(std::uint64_t* address, int comparison,
+          std::uint64_t value);  // may return late, as a spinning loop would
 
 }  // namespace emu

@@ -37,7 +37,9 @@ Context* os_thread = nullptr;  // every fiber is entered from it, and learns the
 }  // namespace
 
 #if defined(EMU_USE_UCONTEXT)
-static ucontext_t* of(Context& c) { return static_cast<ucontext_t*>(c.sp); }
+static ucontext_t* of(Context& c) {
+  return static_cast<ucontext_t*>(c.sp);
+}
 static void prepare(Context& c, void (*entry)()) {
   if (!c.sp) c.sp = new ucontext_t;
   getcontext(of(c));
@@ -84,7 +86,9 @@ static void prepare(Context& c, void (*entry)()) {
   std::memset(sp, 0, 6 * sizeof *sp);
   c.sp = sp;
 }
-static void jump(Context& from, Context& to) { emu_jump(&from.sp, to.sp); }
+static void jump(Context& from, Context& to) {
+  emu_jump(&from.sp, to.sp);
+}
 #endif
 
 void adopt(Context& thread) {
@@ -99,7 +103,8 @@ void adopt(Context& thread) {
 
 void create(Context& c, void (*entry)(), std::size_t stack_bytes) {
   if (!c.stack) {
-    void* m = mmap(nullptr, stack_bytes + kGuard, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* m = mmap(nullptr, stack_bytes + kGuard, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (m == MAP_FAILED) throw std::bad_alloc();
     mprotect(m, kGuard, PROT_NONE);
     c.stack = static_cast<char*>(m) + kGuard;
@@ -141,13 +146,21 @@ void change(Context& from, Context& to, [[maybe_unused]] bool for_good) {
 }
 
 #if defined(EMU_TSAN)
-void* tsan_create() { return __tsan_create_fiber(0); }
+void* tsan_create() {
+  return __tsan_create_fiber(0);
+}
 void tsan_destroy(void* fiber) {
   if (fiber) __tsan_destroy_fiber(fiber);
 }
-void tsan_change(void* fiber) { __tsan_switch_to_fiber(fiber, 1); }  // 1: the change itself orders nothing
-void tsan_release(void* tag) { __tsan_release(tag); }
-void tsan_acquire(void* tag) { __tsan_acquire(tag); }
+void tsan_change(void* fiber) {
+  __tsan_switch_to_fiber(fiber, 1);
+}  // 1: the change itself orders nothing
+void tsan_release(void* tag) {
+  __tsan_release(tag);
+}
+void tsan_acquire(void* tag) {
+  __tsan_acquire(tag);
+}
 Unwatched::Unwatched() {
   AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
   AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
@@ -157,7 +170,9 @@ Unwatched::~Unwatched() {
   AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
 }
 #else
-void* tsan_create() { return nullptr; }
+void* tsan_create() {
+  return nullptr;
+}
 void tsan_destroy(void*) {}
 void tsan_change(void*) {}
 void tsan_release(void*) {}

@@ -1,13 +1,14 @@
-// A stack and the place where its owner stopped. Changing contexts takes a few nanoseconds on x86-64 (six pushes)
-// and falls back to ucontext elsewhere. ThreadSanitizer and AddressSanitizer are told about every change.
+// A stack and the place where its owner stopped. Changing contexts takes a few nanoseconds on x86-64 (six
+// pushes) and falls back to ucontext elsewhere. ThreadSanitizer and AddressSanitizer are told about every
+// change.
 #pragma once
 #include <cstddef>
 
 namespace emu {
 
 struct Context {
-  void* sp = nullptr;            // saved stack pointer (x86-64), or a ucontext_t
-  char* stack = nullptr;         // lowest usable byte, above a guard page; null for the OS thread itself
+  void* sp = nullptr;     // saved stack pointer (x86-64), or a ucontext_t
+  char* stack = nullptr;  // lowest usable byte, above a guard page; null for the OS thread itself
   std::size_t bytes = 0;
   const void* bottom = nullptr;  // of the stack, as AddressSanitizer wants to know it
   void* tsan = nullptr;          // what ThreadSanitizer calls this fiber

@@ -22,17 +22,17 @@ struct Fiber {
   Block* block = nullptr;  // null for host programs
   Pe* pe = nullptr;
   const std::function<void()>* body = nullptr;
-  void* order = nullptr;   // TSan: what happened before this thread began, and after it ended
+  void* order = nullptr;  // TSan: what happened before this thread began, and after it ended
   bool done = false, slow = false;
-  std::size_t slot = 0;    // index among the runnable
+  std::size_t slot = 0;  // index among the runnable
   Parked parked = Parked::no;
   Note note;
   const std::uint64_t* address = nullptr;  // Parked::memory
   std::uint64_t want = 0;
-  std::size_t poll_slot = 0;               // index among the polling
-  std::function<bool()> ready;             // Parked::host
+  std::size_t poll_slot = 0;    // index among the polling
+  std::function<bool()> ready;  // Parked::host
   const char* why = "";
-  std::uint64_t result = 0;                // of a warp operation
+  std::uint64_t result = 0;  // of a warp operation
 };
 
 struct Gathering : WarpGather {
@@ -61,7 +61,7 @@ struct Launch {
   bool cooperative;
   std::function<void()> body;
   std::vector<std::unique_ptr<Block>> blocks;
-  unsigned next = 0, alive = 0;    // next block to start; blocks that run
+  unsigned next = 0, alive = 0;  // next block to start; blocks that run
   std::vector<Fiber*> at_grid_barrier;
 };
 
@@ -111,7 +111,7 @@ struct Machine {
   std::vector<std::unique_ptr<Pe>> pes;
   std::vector<std::unique_ptr<Fiber>> fibers;  // all that were ever made, in order
   std::vector<Fiber*> runnable, polling, idle_hosts;
-  std::vector<std::vector<Fiber*>> spare;      // [PE] ended, to be used again
+  std::vector<std::vector<Fiber*>> spare;  // [PE] ended, to be used again
   std::unordered_map<const void*, std::vector<Fiber*>> by_address;
   std::vector<std::unique_ptr<Put>> network;
   unsigned over_cut_link = 0;  // messages sent over the link that breaks

@@ -1,4 +1,5 @@
-// Symmetric heaps and the network between them. A put is late, in pieces, and ordered only before its own signal.
+// Symmetric heaps and the network between them. A put is late, in pieces, and ordered only before its own
+// signal.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -16,7 +17,7 @@
 namespace emu {
 namespace {
 
-enum { kSet = 9, kAdd = 10 };  // NVSHMEM's numbers
+enum { kSet = 9, kAdd = 10 };         // NVSHMEM's numbers
 constexpr std::size_t kRedZone = 64;  // between allocations: AddressSanitizer sees who runs over
 
 bool compare(std::uint64_t a, int how, std::uint64_t b) {
@@ -47,7 +48,8 @@ std::byte* new_heap(std::size_t bytes) {
     heap = heaps.back();
     heaps.pop_back();
   } else {
-    void* m = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* m =
+        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (m == MAP_FAILED) throw std::bad_alloc();
     heap = static_cast<std::byte*>(m);
   }
@@ -69,8 +71,12 @@ bool is_symmetric(const void* p, std::size_t bytes, const Pe& pe) {
   return b >= pe.heap && b + bytes <= pe.heap + pe.used;
 }
 
-int my_pe() { return machine->running->pe->id; }
-int pes() { return machine->config.pes; }
+int my_pe() {
+  return machine->running->pe->id;
+}
+int pes() {
+  return machine->config.pes;
+}
 
 void* symmetric_alloc(std::size_t bytes) {
   const Unwatched guard;
@@ -93,7 +99,8 @@ void barrier_all() {
   tsan_release(&machine->hosts);
   machine->wake_hosts();
   machine->wait_host("other PEs in barrier_all", [turn] {
-    return std::all_of(machine->pes.begin(), machine->pes.end(), [turn](const auto& p) { return p->barriers >= turn; });
+    return std::all_of(machine->pes.begin(), machine->pes.end(),
+                       [turn](const auto& p) { return p->barriers >= turn; });
   });
   tsan_acquire(&machine->hosts);
 }
@@ -117,7 +124,9 @@ void Machine::land_fragment(Put& p) {
   p.fragments.pop_back();
   stats.fragments++;
   if (config.check_source && std::memcmp(p.from + offset, p.copy.data() + offset, bytes))
-    fail(FaultKind::source_reuse, "PE %d modified the source of a put in flight to PE %d: %zu bytes from heap+%zu to heap+%zu, changed near byte %u",
+    fail(FaultKind::source_reuse,
+         "PE %d modified the source of a put in flight to PE %d: %zu bytes from heap+%zu to heap+%zu, "
+         "changed near byte %u",
          p.from_pe, p.to_pe, p.copy.size(), static_cast<std::size_t>(p.from - pes[p.from_pe]->heap),
          static_cast<std::size_t>(p.to - pes[p.to_pe]->heap), offset);
   std::memcpy(p.to + offset, p.from + offset, bytes);
@@ -155,7 +164,8 @@ void Machine::send(std::unique_ptr<Put> p) {
   network.push_back(std::move(p));
 }
 
-static void cut(Put& p, std::size_t bytes) {  // into pieces whose ends are multiples of 16, as a network's are
+static void cut(Put& p,
+                std::size_t bytes) {  // into pieces whose ends are multiples of 16, as a network's are
   for (std::uint32_t at = 0; at < bytes;) {
     const auto longest = std::max(16u, machine->config.fragment_bytes);
     auto n = static_cast<std::uint32_t>(16 + machine->random() % longest / 16 * 16);
@@ -165,14 +175,19 @@ static void cut(Put& p, std::size_t bytes) {  // into pieces whose ends are mult
   }
 }
 
-void put(void* to, const void* from, std::size_t bytes, std::uint64_t* word, std::uint64_t value, int op, int pe) {
+void put(void* to, const void* from, std::size_t bytes, std::uint64_t* word, std::uint64_t value, int op,
+         int pe) {
   const Unwatched guard;
   Machine& m = *machine;
   Pe& mine = *m.running->pe;
-  if (pe < 0 || pe >= m.config.pes) fail(FaultKind::misuse, "PE %d puts to PE %d of %d", mine.id, pe, m.config.pes);
+  if (pe < 0 || pe >= m.config.pes)
+    fail(FaultKind::misuse, "PE %d puts to PE %d of %d", mine.id, pe, m.config.pes);
   if (op != kSet && op != kAdd) fail(FaultKind::misuse, "signal operation %d is neither SET nor ADD", op);
-  if (!is_symmetric(to, bytes, mine) || !is_symmetric(from, bytes, mine) || (word && !is_symmetric(word, 8, mine)))
-    fail(FaultKind::misuse, "PE %d puts %zu bytes to PE %d from, to or with a signal in memory that is not symmetric", mine.id, bytes, pe);
+  if (!is_symmetric(to, bytes, mine) || !is_symmetric(from, bytes, mine) ||
+      (word && !is_symmetric(word, 8, mine)))
+    fail(FaultKind::misuse,
+         "PE %d puts %zu bytes to PE %d from, to or with a signal in memory that is not symmetric", mine.id,
+         bytes, pe);
   m.events++;
   m.stats.puts++;
   m.stats.put_bytes += bytes;

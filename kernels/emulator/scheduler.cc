@@ -29,7 +29,8 @@ void entry() {
   } catch (const Fault& e) {
     machine->fault = std::make_unique<Fault>(e);
   } catch (const std::exception& e) {
-    machine->fault = std::make_unique<Fault>(FaultKind::failed, "PE " + std::to_string(f->pe->id) + ": " + e.what());
+    machine->fault =
+        std::make_unique<Fault>(FaultKind::failed, "PE " + std::to_string(f->pe->id) + ": " + e.what());
   }
   tsan_release(f->order);
   f->done = true;
@@ -152,8 +153,8 @@ void Machine::resume(Fiber* f) {
   spare[f->pe->id].push_back(f);
 }
 
-// Nothing runs and nothing is in flight. Pollers look once more, since a plain store may have changed what they
-// wait for; if that moves nothing, time passes (so that deadlines expire) or the run is over.
+// Nothing runs and nothing is in flight. Pollers look once more, since a plain store may have changed what
+// they wait for; if that moves nothing, time passes (so that deadlines expire) or the run is over.
 void Machine::unstick() {
   wake_hosts();
   if (!runnable.empty()) return;
@@ -181,7 +182,8 @@ void Machine::loop() {
   }
   for (const auto& p : pes)
     for (const auto& s : p->streams)
-      if (!s->work.empty()) throw Fault(FaultKind::deadlock, "deadlock after every host program has returned:" + who_waits());
+      if (!s->work.empty())
+        throw Fault(FaultKind::deadlock, "deadlock after every host program has returned:" + who_waits());
 }
 
 std::string Machine::who_waits() const {
@@ -196,7 +198,8 @@ std::string Machine::who_waits() const {
       if (f->note.phase) who += std::string(", phase ") + f->note.phase;
       if (f->note.peer >= 0) who += ", peer " + std::to_string(f->note.peer);
       if (f->note.token >= 0) who += ", token " + std::to_string(f->note.token);
-      who += ", word at heap+" + std::to_string(offset) + " holds " + std::to_string(*f->address) + ", wanted " + std::to_string(f->want);
+      who += ", word at heap+" + std::to_string(offset) + " holds " + std::to_string(*f->address) +
+             ", wanted " + std::to_string(f->want);
     }
     lines[who]++;
   }
@@ -230,7 +233,9 @@ void note(const char* phase, int peer, std::int64_t token) {
   machine->running->note = {phase, peer, token};
 }
 
-std::uint64_t now_ns() { return machine->clock_ns; }
+std::uint64_t now_ns() {
+  return machine->clock_ns;
+}
 
 Stats run(const Config& config, const std::function<void(int)>& host) {
   const Unwatched guard;
@@ -245,7 +250,8 @@ Stats run(const Config& config, const std::function<void(int)>& host) {
     ~Cleanup() {
       for (auto& f : m.fibers) {
 #if defined(EMU_TSAN)
-        // nor may runs be ordered; after a fault, those that wait inside the emulator cannot be ended properly
+        // nor may runs be ordered; after a fault, those that wait inside the emulator cannot be ended
+        // properly
         if (f->done) destroy(f->context);
 #else
         stacks.push_back(f->context);

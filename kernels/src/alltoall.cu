@@ -43,9 +43,11 @@ AllToAll::AllToAll(const Shape& shape, const Options& options) : shape_(shape), 
   const std::string wrong = check(shape);
   must_be(wrong.empty(), "AllToAll: " + wrong);
   const int pes = nvshmem_n_pes();
-  must_be(static_cast<int>(shape.ranks) == pes, "AllToAll: ranks is " + std::to_string(shape.ranks) + ", but NVSHMEM runs on " + std::to_string(pes) + " PEs");
-  must_be(options.threads % kLanes == 0 && options.threads >= kLanes && options.threads <= 1024,
-          "AllToAll: threads is " + std::to_string(options.threads) + ", expected a multiple of 32 up to 1024");
+  must_be(static_cast<int>(shape.ranks) == pes, "AllToAll: ranks is " + std::to_string(shape.ranks) +
+                                                    ", but NVSHMEM runs on " + std::to_string(pes) + " PEs");
+  must_be(
+      options.threads % kLanes == 0 && options.threads >= kLanes && options.threads <= 1024,
+      "AllToAll: threads is " + std::to_string(options.threads) + ", expected a multiple of 32 up to 1024");
   must_be(options.timeout_ms > 0, "AllToAll: timeout_ms is 0, expected at least 1");
   layout_ = layout_of(shape);
   rank_ = static_cast<std::uint32_t>(nvshmem_my_pe());
@@ -57,7 +59,8 @@ AllToAll::AllToAll(const Shape& shape, const Options& options) : shape_(shape), 
   }
   symmetric_ = static_cast<std::byte*>(nvshmem_malloc(layout_.bytes));
   must_be(symmetric_, "AllToAll: this shape needs " + std::to_string(layout_.bytes) +
-                          " bytes of symmetric memory on every rank, more than is left; set NVSHMEM_SYMMETRIC_SIZE to more than the sum of all objects");
+                          " bytes of symmetric memory on every rank, more than is left; set "
+                          "NVSHMEM_SYMMETRIC_SIZE to more than the sum of all objects");
   const std::size_t offsets = std::size_t{layout_.local} * shape.ranks * sizeof *offsets_;
   must(cudaMalloc(&state_, sizeof *state_), "cudaMalloc");
   must(cudaMalloc(&offsets_, offsets), "cudaMalloc");
@@ -86,7 +89,8 @@ std::optional<Failure> AllToAll::failure() const {
 void AllToAll::enter(Half half, const char* name) {
   static constexpr const char* kNames[] = {"dispatch_send", "dispatch_recv", "combine_send", "combine_recv"};
   if (const auto f = failure()) throw Error(std::string(name) + ": an earlier call failed: " + message(*f));
-  must_be(half == next_, std::string(name) + " is called where " + kNames[static_cast<int>(next_)] + " is next");
+  must_be(half == next_,
+          std::string(name) + " is called where " + kNames[static_cast<int>(next_)] + " is next");
   next_ = static_cast<Half>((static_cast<int>(half) + 1) % 4);
 }
 
@@ -110,7 +114,8 @@ Common AllToAll::common() const {
 }
 
 template <class Params>
-void AllToAll::launch(void (*kernel)(Params), const Params& params, std::size_t shared_bytes, cudaStream_t stream) const {
+void AllToAll::launch(void (*kernel)(Params), const Params& params, std::size_t shared_bytes,
+                      cudaStream_t stream) const {
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(options_.blocks);
   config.blockDim = dim3(options_.threads);
@@ -120,7 +125,9 @@ void AllToAll::launch(void (*kernel)(Params), const Params& params, std::size_t 
 }
 
 void AllToAll::dispatch_send(const DispatchIn& in, cudaStream_t stream) {
-  must_be(in.tokens <= shape_.max_tokens, "dispatch_send: tokens is " + std::to_string(in.tokens) + ", expected at most max_tokens (" + std::to_string(shape_.max_tokens) + ")");
+  must_be(in.tokens <= shape_.max_tokens, "dispatch_send: tokens is " + std::to_string(in.tokens) +
+                                              ", expected at most max_tokens (" +
+                                              std::to_string(shape_.max_tokens) + ")");
   must_be(in.tokens == 0 || (in.x && in.experts), "dispatch_send: x and experts are needed");
   must_be(in.tokens == 0 || !layout_.scale_bytes || in.scales, "dispatch_send: fp8 needs scales");
   enter(Half::dispatch_send, "dispatch_send");
@@ -131,7 +138,8 @@ void AllToAll::dispatch_recv(const DispatchOut& out, cudaStream_t stream) {
   must_be(out.rows && out.counts, "dispatch_recv: rows and counts are needed");
   must_be(!layout_.scale_bytes || out.scales, "dispatch_recv: fp8 needs scales");
   enter(Half::dispatch_recv, "dispatch_recv");
-  launch(dispatch_recv_kernel, DispatchRecv{common(), out}, dispatch_recv_shared(layout_, shape_.ranks), stream);
+  launch(dispatch_recv_kernel, DispatchRecv{common(), out}, dispatch_recv_shared(layout_, shape_.ranks),
+         stream);
 }
 
 void AllToAll::combine_send(const void* rows, cudaStream_t stream) {
@@ -139,7 +147,8 @@ void AllToAll::combine_send(const void* rows, cudaStream_t stream) {
   enter(Half::combine_send, "combine_send");
   with_wire_and_out(shape_, [&](auto wire, auto) {
     with_type(shape_.expert_out, [&](auto row) {
-      launch(combine_send_kernel<decltype(row), decltype(wire)>, CombineSend{common(), rows}, combine_send_shared(options_.threads / kLanes), stream);
+      launch(combine_send_kernel<decltype(row), decltype(wire)>, CombineSend{common(), rows},
+             combine_send_shared(options_.threads / kLanes), stream);
     });
   });
 }
@@ -148,7 +157,8 @@ void AllToAll::combine_recv(void* y, cudaStream_t stream) {
   must_be(y, "combine_recv: y is needed");
   enter(Half::combine_recv, "combine_recv");
   with_wire_and_out(shape_, [&](auto wire, auto out) {
-    launch(combine_recv_kernel<decltype(wire), decltype(out)>, CombineRecv{common(), y}, combine_recv_shared(options_.threads / kLanes), stream);
+    launch(combine_recv_kernel<decltype(wire), decltype(out)>, CombineRecv{common(), y},
+           combine_recv_shared(options_.threads / kLanes), stream);
     if (shape_.dp > 1) launch(combine_take_kernel<decltype(out)>, CombineRecv{common(), y}, 0, stream);
   });
 }

@@ -1,6 +1,7 @@
-// Second half of combine: partial sums are added in the order of the ranks they come from, whatever the order of
-// arrival. With groups of replicated tokens the result then goes to the other members, who take it in a kernel of
-// their own: this one waits only for combine_send, so none of the two waits for a block that may not have started.
+// Second half of combine: partial sums are added in the order of the ranks they come from, whatever the order
+// of arrival. With groups of replicated tokens the result then goes to the other members, who take it in a
+// kernel of their own: this one waits only for combine_send, so none of the two waits for a block that may
+// not have started.
 #pragma once
 #include "vector.cuh"
 #include "bugs.h"
@@ -16,22 +17,28 @@ struct CombineRecv {
 struct Parts {  // ranks that one token went to, in ascending order; one per warp
   std::uint32_t rank[kMaxTopK];
 };
-inline std::size_t combine_recv_shared(std::uint32_t warps) { return warps * sizeof(Parts); }
+inline std::size_t combine_recv_shared(std::uint32_t warps) {
+  return warps * sizeof(Parts);
+}
 
 __device__ inline std::uint32_t list_parts(const Common& c, const Choice* choices, Parts* parts) {
   const std::uint32_t k = lane_id();
   const bool first = k < c.top_k && is_first_to_rank(choices, k);
-  __syncwarp();  // the last token's list has been read
   if (first) parts->rank[place_of_rank(choices, c.top_k, choices[k].rank)] = choices[k].rank;
+  __syncwarp();
   return __popc(__ballot_sync(kAll, first));
 }
 
-__device__ inline bool wait_for_parts(const Common& c, std::uint64_t epoch, std::uint32_t index, const Parts* parts, std::uint32_t count) {
+__device__ inline bool wait_for_parts(const Common& c, std::uint64_t epoch, std::uint32_t index,
+                                      const Parts* parts, std::uint32_t count) {
   bool there = true;
   const std::uint32_t j = lane_id();
   if (j < count && c.on_wire(parts->rank[j]) && !planted(Bug::missing_part))
-    there = wait_for(c, c.at<std::uint64_t>(c.layout.partial_signal(index, j)), epoch, Phase::partial, parts->rank[j], c.token_of(c.rank, index));
-  return !__any_sync(kAll, !there);
+    there = wait_for(c, c.at<std::uint64_t>(c.layout.partial_signal(index, j)), epoch, Phase::partial,
+                     parts->rank[j], c.token_of(c.rank, index));
+  const bool all = !__any_sync(kAll, !there);
+  __syncwarp();  // a vote orders no memory; nor does anyone write the next list before this one has been read
+  return all;
 }
 
 template <class Wire, class Out>
@@ -41,7 +48,8 @@ __device__ void sum_parts(const Common& c, std::uint32_t index, std::uint32_t co
   for (std::uint32_t i = lane_id(); i < c.hidden / kVector; i += kLanes) {
     Vector sum{};
     for (std::uint32_t j = 0; j < count; j++) {
-      const Vector x = load(reinterpret_cast<const Wire*>(partials + std::uint64_t{j} * c.layout.partial_bytes) + i * kVector);
+      const Vector x = load(
+          reinterpret_cast<const Wire*>(partials + std::uint64_t{j} * c.layout.partial_bytes) + i * kVector);
       for (std::uint32_t d = 0; d < kVector; d++) sum.v[d] += x.v[d];
     }
     store(y + i * kVector, sum);
@@ -58,7 +66,8 @@ __device__ void spread(const Common& c, std::uint64_t epoch, std::uint32_t index
   __syncwarp();
   for (std::uint32_t m = leader; m < leader + c.dp; m++)
     if (m != c.rank)
-      nvshmemx_putmem_signal_nbi_warp(c.at<std::byte>(l.result(t)), staged, l.result_bytes, c.at<std::uint64_t>(l.result_signal(t)), epoch, NVSHMEM_SIGNAL_SET,
+      nvshmemx_putmem_signal_nbi_warp(c.at<std::byte>(l.result(t)), staged, l.result_bytes,
+                                      c.at<std::uint64_t>(l.result_signal(t)), epoch, NVSHMEM_SIGNAL_SET,
                                       static_cast<int>(m));
 }
 
@@ -92,11 +101,13 @@ __global__ void combine_take_kernel(const __grid_constant__ CombineRecv p) {
   for (std::uint32_t t = warp_in_grid(); t < c.state->tokens; t += warps_in_grid()) {
     const std::uint32_t by = c.rank / c.dp * c.dp + t % c.dp;
     if (by == c.rank) continue;
-    if (!warp_waits_for(c, c.at<std::uint64_t>(c.layout.result_signal(t)), epoch, Phase::result, by, t)) return;
+    if (!warp_waits_for(c, c.at<std::uint64_t>(c.layout.result_signal(t)), epoch, Phase::result, by, t))
+      return;
     const Out* result = c.at<const Out>(c.layout.result(t));
     Out* y = static_cast<Out*>(p.y) + std::uint64_t{t} * c.hidden;
     MOX_UNROLL
-    for (std::uint32_t i = lane_id(); i < c.hidden / kVector; i += kLanes) store(y + i * kVector, load(result + i * kVector));
+    for (std::uint32_t i = lane_id(); i < c.hidden / kVector; i += kLanes)
+      store(y + i * kVector, load(result + i * kVector));
   }
 }
 

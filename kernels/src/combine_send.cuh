@@ -1,5 +1,5 @@
-// First half of combine: for every token received, the weighted sum of its rows here, to the rank that sent it.
-// fp32 sums, in the order of the token's choices; one rounding for the wire. Waits for nobody.
+// First half of combine: for every token received, the weighted sum of its rows here, to the rank that sent
+// it. fp32 sums, in the order of the token's choices; one rounding for the wire. Waits for nobody.
 #pragma once
 #include "manifest.cuh"
 #include "vector.cuh"
@@ -17,16 +17,20 @@ struct Terms {  // rows of one token on this rank, with their weights; one per w
   std::uint32_t row[kMaxTopK];
   float weight[kMaxTopK];
 };
-inline std::size_t combine_send_shared(std::uint32_t warps) { return warps * sizeof(Terms); }
+inline std::size_t combine_send_shared(std::uint32_t warps) {
+  return warps * sizeof(Terms);
+}
 
 // By a warp; nothing is touched before the packet's header has been validated by dispatch_recv.
-__device__ inline void collect(const Common& c, std::uint64_t epoch, std::uint32_t source, std::uint32_t index, const Choice* choices, Terms* terms) {
+__device__ inline void collect(const Common& c, std::uint64_t epoch, std::uint32_t source,
+                               std::uint32_t index, const Choice* choices, Terms* terms) {
   const std::uint32_t first = first_expert(c.rank, c.experts, c.ranks);
   std::uint32_t n = 0;
   for (std::uint32_t k = 0; k < c.top_k; k++) {
     if (choices[k].rank != c.rank) continue;
     const std::uint32_t e = choices[k].expert - first;
-    const std::uint32_t row = c.offsets[e * c.ranks + source] + tokens_before(bitmap_of(c, epoch, source, 1 + e), index);
+    const std::uint32_t row =
+        c.offsets[e * c.ranks + source] + tokens_before(bitmap_of(c, epoch, source, 1 + e), index);
     if (lane_id() == 0) {
       terms->row[n] = row;
       terms->weight[n] = choices[k].weight;
@@ -65,12 +69,14 @@ __global__ void combine_send_kernel(const __grid_constant__ CombineSend p) {
     const Choice* choices = choices_of(reinterpret_cast<const Header*>(slot));
     collect(c, epoch, source, index, choices, terms);
     const std::uint32_t place = place_of_rank(choices, c.top_k, c.rank);
-    // the payload has been unpacked: its slot now holds the sum that leaves. A rank's own sum is written in place.
+    // the payload has been unpacked: its slot now holds the sum that leaves. A rank's own sum is written in
+    // place.
     auto* out = c.on_wire(source) ? slot + l.header_bytes : c.at<std::byte>(l.partial(index, place));
     sum_rows(c, static_cast<const Row*>(p.rows), *terms, reinterpret_cast<Wire*>(out));
     __syncwarp();
     if (c.on_wire(source))
-      nvshmemx_putmem_signal_nbi_warp(c.at<std::byte>(l.partial(index, place)), out, l.partial_bytes, c.at<std::uint64_t>(l.partial_signal(index, place)), epoch,
+      nvshmemx_putmem_signal_nbi_warp(c.at<std::byte>(l.partial(index, place)), out, l.partial_bytes,
+                                      c.at<std::uint64_t>(l.partial_signal(index, place)), epoch,
                                       NVSHMEM_SIGNAL_SET, static_cast<int>(source));
   }
 }

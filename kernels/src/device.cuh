@@ -26,8 +26,8 @@ namespace mox {
 
 constexpr std::uint32_t kLanes = 32, kAll = 0xffffffffu;
 
-// Written by one kernel, read by later ones of the same stream: no kernel reads a word that it also writes, so no
-// block needs to know how far the others are.
+// Written by one kernel, read by later ones of the same stream: no kernel reads a word that it also writes,
+// so no block needs to know how far the others are.
 struct State {
   std::uint64_t sent;      // epochs begun: dispatch_send writes finished + 1
   std::uint64_t finished;  // epochs over: the last kernel of an epoch writes sent
@@ -56,18 +56,30 @@ struct Common {
   }
   __device__ bool on_wire(std::uint32_t to) const { return to != rank || self_put; }
   __device__ std::uint32_t my_experts() const { return experts_at(rank, experts, ranks); }
-  __device__ std::uint32_t token_of(std::uint32_t source, std::uint32_t index) const { return index * dp + source % dp; }
+  __device__ std::uint32_t token_of(std::uint32_t source, std::uint32_t index) const {
+    return index * dp + source % dp;
+  }
   // the packet of a token; a rank's own never leaves the outbox unless it has to use the wire
   __device__ std::byte* slot(std::uint32_t source, std::uint32_t index) const {
     return symmetric + (on_wire(source) ? layout.inbox_slot(source, index) : layout.outbox_slot(index));
   }
 };
 
-__device__ inline std::uint32_t lane_id() { return threadIdx.x % kLanes; }
-__device__ inline std::uint32_t warp_in_block() { return threadIdx.x / kLanes; }
-__device__ inline std::uint32_t warps_in_block() { return blockDim.x / kLanes; }
-__device__ inline std::uint32_t warp_in_grid() { return blockIdx.x * warps_in_block() + warp_in_block(); }
-__device__ inline std::uint32_t warps_in_grid() { return gridDim.x * warps_in_block(); }
+__device__ inline std::uint32_t lane_id() {
+  return threadIdx.x % kLanes;
+}
+__device__ inline std::uint32_t warp_in_block() {
+  return threadIdx.x / kLanes;
+}
+__device__ inline std::uint32_t warps_in_block() {
+  return blockDim.x / kLanes;
+}
+__device__ inline std::uint32_t warp_in_grid() {
+  return blockIdx.x * warps_in_block() + warp_in_block();
+}
+__device__ inline std::uint32_t warps_in_grid() {
+  return gridDim.x * warps_in_block();
+}
 
 __device__ inline std::uint64_t now_ns() {
 #if defined(__CUDACC__)
@@ -79,8 +91,8 @@ __device__ inline std::uint64_t now_ns() {
 #endif
 }
 
-// NVSHMEM's test ends in a fence of GPU scope, but a peer's stores over NVLink come from another GPU: this orders what
-// follows after them. The word only grows, so looking again does no harm.
+// NVSHMEM's test ends in a fence of GPU scope, but a peer's stores over NVLink come from another GPU: this
+// orders what follows after them. The word only grows, so looking again does no harm.
 __device__ inline void acquire([[maybe_unused]] const std::uint64_t* word) {
 #if defined(__CUDACC__)
   [[maybe_unused]] std::uint64_t seen;

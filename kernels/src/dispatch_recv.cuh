@@ -11,8 +11,11 @@ struct DispatchRecv {
   DispatchOut out;
 };
 
-// Shared memory: where the rows of (expert, source) begin, the rows of each expert, and whether a manifest is missing.
-inline std::size_t dispatch_recv_shared(const Layout& l, std::uint32_t ranks) { return (std::size_t{l.local} * ranks + 2 * l.local + 2) * 4; }
+// Shared memory: where the rows of (expert, source) begin, the rows of each expert, and whether a manifest is
+// missing.
+inline std::size_t dispatch_recv_shared(const Layout& l, std::uint32_t ranks) {
+  return (std::size_t{l.local} * ranks + 2 * l.local + 2) * 4;
+}
 
 __device__ inline bool wait_for_manifests(const Common& c, std::uint64_t epoch, std::uint32_t* missing) {
   if (threadIdx.x == 0) *missing = has_failed(c);
@@ -20,14 +23,17 @@ __device__ inline bool wait_for_manifests(const Common& c, std::uint64_t epoch, 
   for (std::uint32_t s = threadIdx.x; s < c.ranks; s += blockDim.x) {
     if (!c.on_wire(s) || is_skipped(c, s)) continue;
     const std::uint32_t parity = planted(Bug::single_signal) ? 0 : epoch & 1;
-    if (!wait_for(c, c.at<std::uint64_t>(c.layout.manifest_signal(parity, s, c.ranks)), epoch, Phase::manifest, s, kNoToken)) atomicExch(missing, 1u);
+    if (!wait_for(c, c.at<std::uint64_t>(c.layout.manifest_signal(parity, s, c.ranks)), epoch,
+                  Phase::manifest, s, kNoToken))
+      atomicExch(missing, 1u);
   }
   __syncthreads();
   return *missing == 0;
 }
 
 // Fills offsets [experts, ranks] and counts [experts]; every block does so for itself, from the same bitmaps.
-__device__ inline void place_rows(const Common& c, std::uint64_t epoch, std::uint32_t* offsets, std::uint32_t* counts, std::uint32_t* starts) {
+__device__ inline void place_rows(const Common& c, std::uint64_t epoch, std::uint32_t* offsets,
+                                  std::uint32_t* counts, std::uint32_t* starts) {
   const std::uint32_t local = c.my_experts();
   for (std::uint32_t i = threadIdx.x; i < local * c.ranks; i += blockDim.x) {
     const std::uint32_t e = i / c.ranks, s = i % c.ranks;
@@ -48,7 +54,8 @@ __device__ inline void place_rows(const Common& c, std::uint64_t epoch, std::uin
   __syncthreads();
 }
 
-__device__ inline bool rows_fit(const Common& c, std::uint64_t epoch, const std::uint32_t* counts, const std::uint32_t* starts) {
+__device__ inline bool rows_fit(const Common& c, std::uint64_t epoch, const std::uint32_t* counts,
+                                const std::uint32_t* starts) {
   for (std::uint32_t e = 0; e < c.my_experts(); e++) {
     const std::uint32_t end = counts[e] + (c.row_align ? starts[e] : 0);
     if (counts[e] == 0 || end <= c.layout.capacity) continue;
@@ -59,7 +66,8 @@ __device__ inline bool rows_fit(const Common& c, std::uint64_t epoch, const std:
 }
 
 // What the host and combine want to know; by one block.
-__device__ inline void publish(const Common& c, const DispatchOut& out, const std::uint32_t* offsets, const std::uint32_t* counts, const std::uint32_t* starts) {
+__device__ inline void publish(const Common& c, const DispatchOut& out, const std::uint32_t* offsets,
+                               const std::uint32_t* counts, const std::uint32_t* starts) {
   const std::uint32_t local = c.my_experts();
   for (std::uint32_t e = threadIdx.x; e < local; e += blockDim.x) {
     out.counts[e] = static_cast<std::int32_t>(counts[e]);
@@ -77,13 +85,15 @@ __device__ inline void publish_nothing(const Common& c, const DispatchOut& out) 
 }
 
 // One token into the rows of those of its experts that live here; by a warp.
-__device__ inline void unpack(const Common& c, const DispatchOut& out, std::uint64_t epoch, std::uint32_t source, std::uint32_t index, const std::uint32_t* offsets) {
+__device__ inline void unpack(const Common& c, const DispatchOut& out, std::uint64_t epoch,
+                              std::uint32_t source, std::uint32_t index, const std::uint32_t* offsets) {
   const Layout& l = c.layout;
   const std::byte* packet = c.slot(source, index);
   const auto* h = reinterpret_cast<const Header*>(packet);
   const std::uint64_t found = tag_of(h->epoch, h->source, h->index), wanted = tag_of(epoch, source, index);
   if (found != wanted) {
-    if (lane_id() == 0) report(c, {Phase::header, c.rank, source, c.token_of(source, index), epoch, wanted, found});
+    if (lane_id() == 0)
+      report(c, {Phase::header, c.rank, source, c.token_of(source, index), epoch, wanted, found});
     return;
   }
   const std::uint32_t first = first_expert(c.rank, c.experts, c.ranks), groups = l.scale_bytes / 4;
@@ -91,8 +101,10 @@ __device__ inline void unpack(const Common& c, const DispatchOut& out, std::uint
     const Choice choice = choices_of(h)[k];
     if (choice.rank != c.rank) continue;
     const std::uint32_t e = choice.expert - first;
-    const std::uint64_t row = offsets[e * c.ranks + source] + tokens_before(bitmap_of(c, epoch, source, 1 + e), index);
-    copy_by_warp(static_cast<std::byte*>(out.rows) + row * l.payload_bytes, packet + l.header_bytes, l.payload_bytes);
+    const std::uint64_t row =
+        offsets[e * c.ranks + source] + tokens_before(bitmap_of(c, epoch, source, 1 + e), index);
+    copy_by_warp(static_cast<std::byte*>(out.rows) + row * l.payload_bytes, packet + l.header_bytes,
+                 l.payload_bytes);
     const auto* scales = reinterpret_cast<const float*>(packet + l.header_bytes + l.payload_bytes);
     for (std::uint32_t i = lane_id(); i < groups; i += kLanes) out.scales[row * groups + i] = scales[i];
     if (out.row_source && lane_id() == 0) {
@@ -119,7 +131,8 @@ __global__ void dispatch_recv_kernel(const __grid_constant__ DispatchRecv p) {
     const std::uint32_t source = item % c.ranks, index = item / c.ranks;
     if (!comes_here(c, epoch, source, index)) continue;
     if (c.on_wire(source) && !planted(Bug::missing_wait) &&
-        !warp_waits_for(c, c.at<std::uint64_t>(c.layout.packet_signal(source, index)), epoch, Phase::packet, source, c.token_of(source, index)))
+        !warp_waits_for(c, c.at<std::uint64_t>(c.layout.packet_signal(source, index)), epoch, Phase::packet,
+                        source, c.token_of(source, index)))
       return;
     unpack(c, p.out, epoch, source, index, offsets);
   }

@@ -1,5 +1,6 @@
-// First half of dispatch: manifests to every rank, then every token once to each rank that hosts one of its experts.
-// Waits for nobody: what it overwrites has been consumed, by what earlier halves have received (README, "Reuse").
+// First half of dispatch: manifests to every rank, then every token once to each rank that hosts one of its
+// experts. Waits for nobody: what it overwrites has been consumed, by what earlier halves have received
+// (README, "Reuse").
 #pragma once
 #include "manifest.cuh"
 #include "wait.cuh"
@@ -11,29 +12,34 @@ struct DispatchSend {
   DispatchIn in;
 };
 
-struct Targets {  // ranks that the block's token goes to
-  std::uint32_t stop;   // an earlier kernel failed: others may still read what this one would overwrite
+struct Targets {       // ranks that the block's token goes to
+  std::uint32_t stop;  // an earlier kernel failed: others may still read what this one would overwrite
   std::uint32_t count;
   std::uint32_t rank[kMaxTopK];
 };
 constexpr std::size_t kDispatchSendShared = sizeof(Targets);
 
 // Choice k of token t, or -1. An expert that does not exist is reported and left out.
-__device__ inline std::int32_t expert_of(const Common& c, const DispatchIn& in, std::uint32_t t, std::uint32_t k) {
+__device__ inline std::int32_t expert_of(const Common& c, const DispatchIn& in, std::uint32_t t,
+                                         std::uint32_t k) {
   const std::uint64_t i = std::uint64_t{t} * c.top_k + k;
-  const std::int64_t e = in.experts_are_int64 ? static_cast<const std::int64_t*>(in.experts)[i] : static_cast<const std::int32_t*>(in.experts)[i];
+  const std::int64_t e = in.experts_are_int64 ? static_cast<const std::int64_t*>(in.experts)[i]
+                                              : static_cast<const std::int32_t*>(in.experts)[i];
   if (e < static_cast<std::int64_t>(c.experts)) return e < 0 ? -1 : static_cast<std::int32_t>(e);
-  report(c, {Phase::routing, c.rank, c.rank, t, c.state->finished + 1, c.experts, static_cast<std::uint64_t>(e)});
+  report(c, {Phase::routing, c.rank, c.rank, t, c.state->finished + 1, c.experts,
+             static_cast<std::uint64_t>(e)});
   return -1;
 }
 
-__device__ inline void send_manifest(const Common& c, const DispatchIn& in, std::uint64_t epoch, std::uint32_t tokens, std::uint32_t to) {
+__device__ inline void send_manifest(const Common& c, const DispatchIn& in, std::uint64_t epoch,
+                                     std::uint32_t tokens, std::uint32_t to) {
   const Layout& l = c.layout;
   const std::uint32_t parity = manifest_parity(epoch), rows = 1 + experts_at(to, c.experts, c.ranks);
   const auto first = static_cast<std::int32_t>(first_expert(to, c.experts, c.ranks));
   const auto here = c.on_wire(to) ? l.manifest_out(parity, to, c.ranks) : l.manifest(parity, c.rank, c.ranks);
   auto* bitmaps = c.at<std::uint32_t>(here);
-  for (std::uint32_t w = warp_in_block(); w < l.words; w += warps_in_block()) {  // a warp takes 32 tokens, one per lane
+  for (std::uint32_t w = warp_in_block(); w < l.words;
+       w += warps_in_block()) {  // a warp takes 32 tokens, one per lane
     const std::uint32_t t = c.token_of(c.rank, w * 32 + lane_id());
     std::int32_t local[kMaxTopK];  // the token's experts, counted from the first of this rank
     MOX_UNROLL_ALL
@@ -44,23 +50,28 @@ __device__ inline void send_manifest(const Common& c, const DispatchIn& in, std:
     for (std::uint32_t row = 0; row < rows; row++) {
       bool goes = false;
       MOX_UNROLL_ALL
-      for (std::uint32_t k = 0; k < kMaxTopK; k++) goes |= row == 0 ? local[k] >= 0 : local[k] == static_cast<std::int32_t>(row - 1);
+      for (std::uint32_t k = 0; k < kMaxTopK; k++)
+        goes |= row == 0 ? local[k] >= 0 : local[k] == static_cast<std::int32_t>(row - 1);
       const std::uint32_t bits = __ballot_sync(kAll, goes);
       if (lane_id() == 0) bitmaps[row * l.words + w] = bits;
     }
   }
   __syncthreads();
   if (warp_in_block() == 0 && c.on_wire(to))
-    nvshmemx_putmem_signal_nbi_warp(c.at<std::byte>(l.manifest(parity, c.rank, c.ranks)), bitmaps, l.manifest_bytes,
-                                    c.at<std::uint64_t>(l.manifest_signal(planted(Bug::single_signal) ? 0 : epoch & 1, c.rank, c.ranks)),
-                                    epoch, NVSHMEM_SIGNAL_SET, static_cast<int>(to));
+    nvshmemx_putmem_signal_nbi_warp(
+        c.at<std::byte>(l.manifest(parity, c.rank, c.ranks)), bitmaps, l.manifest_bytes,
+        c.at<std::uint64_t>(l.manifest_signal(planted(Bug::single_signal) ? 0 : epoch & 1, c.rank, c.ranks)),
+        epoch, NVSHMEM_SIGNAL_SET, static_cast<int>(to));
 }
 
 // One warp writes the header and lists the ranks that the token goes to.
-__device__ inline void write_header(const Common& c, const DispatchIn& in, std::uint64_t epoch, std::uint32_t index, Header* h, Targets* targets) {
+__device__ inline void write_header(const Common& c, const DispatchIn& in, std::uint64_t epoch,
+                                    std::uint32_t index, Header* h, Targets* targets) {
   const std::uint32_t t = c.token_of(c.rank, index), k = lane_id();
   Choice* choices = choices_of(h);
-  if (k == 0) *h = {static_cast<std::uint32_t>(epoch), index, static_cast<std::uint16_t>(c.rank), static_cast<std::uint16_t>(c.top_k), 0};
+  if (k == 0)
+    *h = {static_cast<std::uint32_t>(epoch), index, static_cast<std::uint16_t>(c.rank),
+          static_cast<std::uint16_t>(c.top_k), 0};
   if (k < c.top_k) {
     const std::int32_t e = expert_of(c, in, t, k);
     const float weight = in.weights ? in.weights[std::uint64_t{t} * c.top_k + k] : 1.0f;
@@ -74,14 +85,17 @@ __device__ inline void write_header(const Common& c, const DispatchIn& in, std::
   if (k == 0) targets->count = __popc(firsts);
 }
 
-__device__ inline void send_packet(const Common& c, const DispatchIn& in, std::uint64_t epoch, std::uint32_t index, Targets* targets) {
+__device__ inline void send_packet(const Common& c, const DispatchIn& in, std::uint64_t epoch,
+                                   std::uint32_t index, Targets* targets) {
   const Layout& l = c.layout;
   const std::uint32_t t = c.token_of(c.rank, index);
   std::byte* packet = c.at<std::byte>(l.outbox_slot(planted(Bug::early_reuse) ? index % 2 : index));
   std::byte* payload = packet + l.header_bytes;
   if (warp_in_block() == 0) write_header(c, in, epoch, index, reinterpret_cast<Header*>(packet), targets);
-  const auto* x = reinterpret_cast<const uint4*>(static_cast<const std::byte*>(in.x) + std::uint64_t{t} * l.payload_bytes);
-  for (std::uint32_t i = threadIdx.x; i < l.payload_bytes / 16; i += blockDim.x) reinterpret_cast<uint4*>(payload)[i] = x[i];
+  const auto* x = reinterpret_cast<const uint4*>(static_cast<const std::byte*>(in.x) +
+                                                 std::uint64_t{t} * l.payload_bytes);
+  for (std::uint32_t i = threadIdx.x; i < l.payload_bytes / 16; i += blockDim.x)
+    reinterpret_cast<uint4*>(payload)[i] = x[i];
   const std::uint32_t groups = l.scale_bytes / 4;
   for (std::uint32_t i = threadIdx.x; i < groups; i += blockDim.x)
     reinterpret_cast<float*>(payload + l.payload_bytes)[i] = in.scales[std::uint64_t{t} * groups + i];
@@ -90,7 +104,8 @@ __device__ inline void send_packet(const Common& c, const DispatchIn& in, std::u
     const std::uint32_t to = targets->rank[j];
     if (c.on_wire(to))
       nvshmemx_putmem_signal_nbi_warp(c.at<std::byte>(l.inbox_slot(c.rank, index)), packet, l.packet_bytes,
-                                      c.at<std::uint64_t>(l.packet_signal(c.rank, index)), epoch, NVSHMEM_SIGNAL_SET, static_cast<int>(to));
+                                      c.at<std::uint64_t>(l.packet_signal(c.rank, index)), epoch,
+                                      NVSHMEM_SIGNAL_SET, static_cast<int>(to));
   }
   if (!planted(Bug::list_too_early)) __syncthreads();  // every warp has read the list
 }

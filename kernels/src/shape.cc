@@ -13,16 +13,19 @@ namespace {
 
 constexpr std::uint64_t kAlign = 128;  // a cache line: no two buffers share one
 
-std::uint32_t round_up(std::uint32_t n, std::uint32_t to) { return (n + to - 1) / to * to; }
+std::uint32_t round_up(std::uint32_t n, std::uint32_t to) {
+  return (n + to - 1) / to * to;
+}
 
 std::string range(const char* name, std::uint64_t found, std::uint64_t low, std::uint64_t high) {
   if (found >= low && found <= high) return "";
-  return std::string(name) + " is " + std::to_string(found) + ", expected " + std::to_string(low) + " to " + std::to_string(high);
+  return std::string(name) + " is " + std::to_string(found) + ", expected " + std::to_string(low) + " to " +
+         std::to_string(high);
 }
 
 struct Buffer {
   const char* name;
-  std::uint64_t Layout::*offset;
+  std::uint64_t Layout::* offset;
   std::uint64_t bytes;
 };
 
@@ -49,12 +52,17 @@ void each_buffer(const Shape& s, const Layout& l, Visit visit) {
 }  // namespace
 
 std::string check(const Shape& s) {
-  for (const std::string& wrong : {range("ranks", s.ranks, 1, kMaxRanks), range("experts", s.experts, 1, kMaxExperts),
-                                   range("top_k", s.top_k, 1, kMaxTopK), range("max_tokens", s.max_tokens, 1, 1u << 20),
-                                   range("hidden", s.hidden, 1, 1u << 20), range("dp", s.dp, 1, s.ranks)})
+  for (const std::string& wrong :
+       {range("ranks", s.ranks, 1, kMaxRanks), range("experts", s.experts, 1, kMaxExperts),
+        range("top_k", s.top_k, 1, kMaxTopK), range("max_tokens", s.max_tokens, 1, 1u << 20),
+        range("hidden", s.hidden, 1, 1u << 20), range("dp", s.dp, 1, s.ranks)})
     if (!wrong.empty()) return wrong;
-  if (s.ranks % s.dp) return "dp is " + std::to_string(s.dp) + ", expected a divisor of ranks (" + std::to_string(s.ranks) + ")";
-  if (s.top_k > s.experts) return "top_k is " + std::to_string(s.top_k) + ", expected at most experts (" + std::to_string(s.experts) + ")";
+  if (s.ranks % s.dp)
+    return "dp is " + std::to_string(s.dp) + ", expected a divisor of ranks (" + std::to_string(s.ranks) +
+           ")";
+  if (s.top_k > s.experts)
+    return "top_k is " + std::to_string(s.top_k) + ", expected at most experts (" +
+           std::to_string(s.experts) + ")";
   if (s.expert_out == DType::fp8) return "expert_out is fp8, expected bf16, fp16 or fp32";
   if (s.combine == DType::fp8) return "combine is fp8, expected bf16, fp16 or fp32";
   if (s.hidden * bytes_of(s.dispatch) % 16)
@@ -64,9 +72,13 @@ std::string check(const Shape& s) {
   if (arrive > 0x7fffffff) return "ranks x tokens is " + std::to_string(arrive) + ", expected less than 2^31";
   if (s.row_align > 65536) return range("row_align", s.row_align, 0, 65536);
   const std::uint64_t per_rank = (s.experts + s.ranks - 1) / s.ranks;
-  const std::uint64_t rows = s.row_align ? (s.row_capacity ? s.row_capacity : arrive * std::min<std::uint64_t>(per_rank, s.top_k) + per_rank * s.row_align)
-                                         : (s.row_capacity ? s.row_capacity : arrive) * per_rank;
-  if (rows > 0x7fffffff) return "rows on one rank are " + std::to_string(rows) + ", expected fewer than 2^31: lower row_capacity";
+  const std::uint64_t rows =
+      s.row_align
+          ? (s.row_capacity ? s.row_capacity
+                            : arrive * std::min<std::uint64_t>(per_rank, s.top_k) + per_rank * s.row_align)
+          : (s.row_capacity ? s.row_capacity : arrive) * per_rank;
+  if (rows > 0x7fffffff)
+    return "rows on one rank are " + std::to_string(rows) + ", expected fewer than 2^31: lower row_capacity";
   return "";
 }
 
@@ -102,25 +114,33 @@ std::string describe(const Shape& s) {
   std::string text;
   char line[128];
   each_buffer(s, l, [&](const Buffer& b) {
-    std::snprintf(line, sizeof line, "%-17s %15" PRIu64 " bytes at %15" PRIu64 "\n", b.name, b.bytes, l.*b.offset);
+    std::snprintf(line, sizeof line, "%-17s %15" PRIu64 " bytes at %15" PRIu64 "\n", b.name, b.bytes,
+                  l.*b.offset);
     text += line;
   });
-  std::snprintf(line, sizeof line, "%-17s %15" PRIu64 " bytes (%.1f MiB) of symmetric memory on every rank\n", "in all", l.bytes,
-                static_cast<double>(l.bytes) / (1 << 20));
+  std::snprintf(line, sizeof line, "%-17s %15" PRIu64 " bytes (%.1f MiB) of symmetric memory on every rank\n",
+                "in all", l.bytes, static_cast<double>(l.bytes) / (1 << 20));
   return text + line;
 }
 
 std::string message(const Failure& f) {
-  const std::string where = "rank " + std::to_string(f.rank) + ", epoch " + std::to_string(f.epoch) + ", " + name_of(f.phase);
+  const std::string where =
+      "rank " + std::to_string(f.rank) + ", epoch " + std::to_string(f.epoch) + ", " + name_of(f.phase);
   const std::string peer = std::to_string(f.peer), token = std::to_string(f.token);
   const std::string wanted = std::to_string(f.wanted), found = std::to_string(f.found);
   switch (f.phase) {
-    case Phase::capacity: return where + ": expert " + peer + " of this rank needs row " + found + ", but there is room for " + wanted + ": raise row_capacity";
-    case Phase::routing: return where + ": token " + token + " names expert " + found + ", expected less than " + wanted;
-    case Phase::header: return where + ": the packet of token " + token + " from rank " + peer + " has tag " + found + ", expected " + wanted;
+    case Phase::capacity:
+      return where + ": expert " + peer + " of this rank needs row " + found + ", but there is room for " +
+             wanted + ": raise row_capacity";
+    case Phase::routing:
+      return where + ": token " + token + " names expert " + found + ", expected less than " + wanted;
+    case Phase::header:
+      return where + ": the packet of token " + token + " from rank " + peer + " has tag " + found +
+             ", expected " + wanted;
     default: break;
   }
-  return where + ": no word from rank " + peer + (f.token == kNoToken ? "" : " for token " + token) + " in time; wanted " + wanted + ", found " + found;
+  return where + ": no word from rank " + peer + (f.token == kNoToken ? "" : " for token " + token) +
+         " in time; wanted " + wanted + ", found " + found;
 }
 
 }  // namespace mox

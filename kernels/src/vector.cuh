@@ -1,5 +1,5 @@
-// Four neighbouring elements at once, as fp32. Rows are multiples of 16 bytes of the dispatched type, so of four
-// elements of any type.
+// Four neighbouring elements at once, as fp32. Rows are multiples of 16 bytes of the dispatched type, so of
+// four elements of any type.
 #pragma once
 #include "device.cuh"
 

@@ -53,12 +53,14 @@ void settle(Case& c) {
 std::string describe(const Case& c) {
   const mox::Shape& s = c.shape;
   const auto n = [](auto v) { return std::to_string(v); };
-  return n(s.ranks) + " ranks (dp " + n(s.dp) + "), " + n(s.experts) + " experts, top-" + n(s.top_k) + ", " + n(s.max_tokens) + " tokens x " +
-         n(s.hidden) + " " + name_of(s.dispatch) + " -> " + name_of(s.expert_out) + " -> " + name_of(s.combine) + (s.wire_fp32 ? " (fp32 wire)" : "") +
-         (s.self_put ? ", self put" : "") + ", row_align " + n(s.row_align) + "; " + n(c.blocks) + " x " + n(c.threads) + " threads, " + n(c.epochs) +
-         " epochs, " + n(c.objects) + " objects" + (c.two_streams ? ", two streams" : "") + (c.in_turn ? ", in turn" : "") + "; peers " +
-         n(c.machine.peer_percent) + " %, lazy " + n(c.machine.lazy_percent) + " %, slow " + n(c.machine.slow_percent) + " %, resident blocks " +
-         n(c.machine.resident_blocks);
+  return n(s.ranks) + " ranks (dp " + n(s.dp) + "), " + n(s.experts) + " experts, top-" + n(s.top_k) + ", " +
+         n(s.max_tokens) + " tokens x " + n(s.hidden) + " " + name_of(s.dispatch) + " -> " +
+         name_of(s.expert_out) + " -> " + name_of(s.combine) + (s.wire_fp32 ? " (fp32 wire)" : "") +
+         (s.self_put ? ", self put" : "") + ", row_align " + n(s.row_align) + "; " + n(c.blocks) + " x " +
+         n(c.threads) + " threads, " + n(c.epochs) + " epochs, " + n(c.objects) + " objects" +
+         (c.two_streams ? ", two streams" : "") + (c.in_turn ? ", in turn" : "") + "; peers " +
+         n(c.machine.peer_percent) + " %, lazy " + n(c.machine.lazy_percent) + " %, slow " +
+         n(c.machine.slow_percent) + " %, resident blocks " + n(c.machine.resident_blocks);
 }
 
 namespace {
@@ -77,7 +79,8 @@ void append_element(std::vector<std::byte>& to, mox::DType type, float v) {
     case mox::DType::bf16: return append<mox::Bf16>(to, v);
     case mox::DType::fp16: return append<mox::Fp16>(to, v);
     case mox::DType::fp32: return append<float>(to, v);
-    case mox::DType::fp8: to.push_back(static_cast<std::byte>(static_cast<std::int8_t>(v)));  // the library only moves it
+    case mox::DType::fp8:
+      to.push_back(static_cast<std::byte>(static_cast<std::int8_t>(v)));  // the library only moves it
   }
 }
 
@@ -96,14 +99,19 @@ Input draw_input(const Case& c, std::uint32_t object, std::uint32_t epoch, std::
     return static_cast<float>(static_cast<int>(r.below(20001)) - 10000) / 10000.0f * static_cast<float>(most);
   };
   for (std::uint32_t t = 0; t < in.given; t++) {
-    for (std::uint32_t d = 0; d < s.hidden; d++) append_element(in.x, s.dispatch, fp8 ? static_cast<float>(static_cast<int>(r.below(5)) - 2) : number(2));
-    for (std::uint32_t g = 0; g < groups; g++) in.scales.push_back(c.exact ? 1.0f : 0.25f + number(1) * number(1));
+    for (std::uint32_t d = 0; d < s.hidden; d++)
+      append_element(in.x, s.dispatch,
+                     fp8 ? static_cast<float>(static_cast<int>(r.below(5)) - 2) : number(2));
+    for (std::uint32_t g = 0; g < groups; g++)
+      in.scales.push_back(c.exact ? 1.0f : 0.25f + number(1) * number(1));
     std::vector<std::int32_t> chosen;
     const auto hot = static_cast<std::int32_t>(epoch % s.experts);
     while (chosen.size() < s.top_k) {
-      auto e = static_cast<std::int32_t>(r.chance(c.hot_percent) ? (hot + chosen.size()) % s.experts : r.below(s.experts));
+      auto e = static_cast<std::int32_t>(r.chance(c.hot_percent) ? (hot + chosen.size()) % s.experts
+                                                                 : r.below(s.experts));
       if (!c.repeats)
-        while (std::find(chosen.begin(), chosen.end(), e) != chosen.end()) e = (e + 1) % static_cast<std::int32_t>(s.experts);
+        while (std::find(chosen.begin(), chosen.end(), e) != chosen.end())
+          e = (e + 1) % static_cast<std::int32_t>(s.experts);
       chosen.push_back(e);
     }
     for (std::int32_t e : chosen) {

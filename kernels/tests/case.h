@@ -28,9 +28,9 @@ struct Case {
   emu::Config machine;
   mox::Shape shape;
   std::uint32_t blocks = 2, threads = 64, epochs = 3, objects = 1;
-  bool exact = true;        // small integers: every sum is exact in every format
-  bool in_turn = false;     // the host waits after each half
-  bool two_streams = false; // sends on one stream, receives on another, ordered by events
+  bool exact = true;         // small integers: every sum is exact in every format
+  bool in_turn = false;      // the host waits after each half
+  bool two_streams = false;  // sends on one stream, receives on another, ordered by events
   bool int64 = false, bounded = false, weighted = true, repeats = false;
   std::uint32_t nobody_percent = 0, hot_percent = 0;
 };
@@ -41,10 +41,10 @@ std::string describe(const Case&);
 
 // What one group of ranks feeds in at one epoch.
 struct Input {
-  std::uint32_t given = 0, sent = 0;       // tokens passed, and what bound_m leaves of them
-  std::vector<std::byte> x;                // [given, payload bytes]
-  std::vector<float> scales;               // [given, scale groups]
-  std::vector<std::int32_t> experts;       // [given, top_k]
-  std::vector<float> weights;              // [given, top_k]
+  std::uint32_t given = 0, sent = 0;  // tokens passed, and what bound_m leaves of them
+  std::vector<std::byte> x;           // [given, payload bytes]
+  std::vector<float> scales;          // [given, scale groups]
+  std::vector<std::int32_t> experts;  // [given, top_k]
+  std::vector<float> weights;         // [given, top_k]
 };
 Input draw_input(const Case&, std::uint32_t object, std::uint32_t epoch, std::uint32_t group);

@@ -1,4 +1,5 @@
-// The emulator's own tests: toy kernels that are right run through, and each known fault planted in one is found.
+// The emulator's own tests: toy kernels that are right run through, and each known fault planted in one is
+// found.
 //
 //   emulator        prints one line for each test, exit status 1 when one fails
 #include <cooperative_groups.h>
@@ -19,26 +20,28 @@ namespace {
 
 enum class Fault {
   none,
-  no_barrier,         // a put starts before every thread of the block has written
-  index_too_early,    // the slot index moves on while slower warps still read it (the published dispatch fault)
-  signal_apart,       // data and signal as two operations that nothing orders
-  no_wait,            // the receiver does not wait
-  reuse,              // the source buffer is written again while its put is in flight
-  one_signal,         // SETs of two epochs to one word: the older may land last
-  no_ack,             // the sender overwrites what a slow receiver still reads
-  peer_behind,        // a member of a group that nobody waits for is an epoch behind (the published combine fault)
+  no_barrier,       // a put starts before every thread of the block has written
+  index_too_early,  // the slot index moves on while slower warps still read it (the published dispatch fault)
+  signal_apart,     // data and signal as two operations that nothing orders
+  no_wait,          // the receiver does not wait
+  reuse,            // the source buffer is written again while its put is in flight
+  one_signal,       // SETs of two epochs to one word: the older may land last
+  no_ack,           // the sender overwrites what a slow receiver still reads
+  peer_behind,  // a member of a group that nobody waits for is an epoch behind (the published combine fault)
 };
 
 constexpr unsigned kWords = 64, kTokens = 6;
 
 struct Ring {  // every PE sends kTokens messages to the next one, in each of several epochs
   std::uint64_t *out, *in, *arrived, *acked;
-  std::uint64_t* got;        // what the receiver copied: [kTokens, kWords]
+  std::uint64_t* got;  // what the receiver copied: [kTokens, kWords]
   std::uint64_t epoch;
   Fault fault;
 };
 
-std::uint64_t word_of(int pe, std::uint64_t epoch, unsigned t, unsigned i) { return ((pe * 131 + epoch) * 37 + t) * 1000 + i; }
+std::uint64_t word_of(int pe, std::uint64_t epoch, unsigned t, unsigned i) {
+  return ((pe * 131 + epoch) * 37 + t) * 1000 + i;
+}
 
 __global__ void ring_send(const __grid_constant__ Ring r) {
   auto* next = reinterpret_cast<unsigned*>(emu::shared_memory());
@@ -56,10 +59,12 @@ __global__ void ring_send(const __grid_constant__ Ring r) {
     if (warp == t % warps) {  // a slow warp may come here late
       const unsigned slot = *next;
       if (r.fault == Fault::signal_apart) {
-        nvshmemx_putmem_signal_nbi_warp(r.in + slot * kWords, message, kWords * 8, r.arrived + kTokens, 1, NVSHMEM_SIGNAL_ADD, to);
+        nvshmemx_putmem_signal_nbi_warp(r.in + slot * kWords, message, kWords * 8, r.arrived + kTokens, 1,
+                                        NVSHMEM_SIGNAL_ADD, to);
         if (lane == 0) nvshmemx_signal_op(r.arrived + slot, r.epoch, NVSHMEM_SIGNAL_SET, to);
       } else {
-        nvshmemx_putmem_signal_nbi_warp(r.in + slot * kWords, message, kWords * 8, r.arrived + slot, r.epoch, NVSHMEM_SIGNAL_SET, to);
+        nvshmemx_putmem_signal_nbi_warp(r.in + slot * kWords, message, kWords * 8, r.arrived + slot, r.epoch,
+                                        NVSHMEM_SIGNAL_SET, to);
       }
     }
     if (r.fault != Fault::index_too_early) __syncthreads();
@@ -102,7 +107,8 @@ void ring(int me, Fault fault) {
   for (std::uint64_t epoch = 1; epoch <= got.size(); epoch++)
     for (unsigned t = 0; t < kTokens; t++)
       for (unsigned i = 0; i < kWords; i++)
-        if (got[epoch - 1][t * kWords + i] != word_of(from, epoch, t, i)) emu::fail(emu::FaultKind::failed, "PE %d: wrong word", me);
+        if (got[epoch - 1][t * kWords + i] != word_of(from, epoch, t, i))
+          emu::fail(emu::FaultKind::failed, "PE %d: wrong word", me);
   nvshmem_barrier_all();
 }
 
@@ -114,7 +120,8 @@ struct Gossip {
 };
 
 __global__ void gossip(const __grid_constant__ Gossip g) {
-  const unsigned pes = nvshmem_n_pes(), me = nvshmem_my_pe(), parity = g.fault == Fault::one_signal ? 0 : g.epoch & 1;
+  const unsigned pes = nvshmem_n_pes(), me = nvshmem_my_pe(),
+                 parity = g.fault == Fault::one_signal ? 0 : g.epoch & 1;
   if (threadIdx.x < pes) {
     nvshmemx_signal_op(g.told + parity * pes + me, g.epoch, NVSHMEM_SIGNAL_SET, threadIdx.x);
     // hearing from a PE does not say that it has heard: two epochs may be in flight, but never three
@@ -130,12 +137,14 @@ void gossip_host(int, Fault fault) {
   g.told = static_cast<std::uint64_t*>(nvshmem_malloc(bytes));
   cudaMemset(g.told, 0, bytes);
   nvshmem_barrier_all();
-  for (g.epoch = 1; g.epoch <= 6; g.epoch++) emu::launch_kernel(emu::default_stream(), "gossip", gossip, 1, 32, 0, false, g);
+  for (g.epoch = 1; g.epoch <= 6; g.epoch++)
+    emu::launch_kernel(emu::default_stream(), "gossip", gossip, 1, 32, 0, false, g);
   cudaDeviceSynchronize();
   nvshmem_barrier_all();
 }
 
-// A leader hands a value to the members of its group each epoch. It hears of all but the last, unless that is told.
+// A leader hands a value to the members of its group each epoch. It hears of all but the last, unless that is
+// told.
 struct Group {
   std::uint64_t *value, *stage, *there, *done;  // [1], [2], [1], [pes]
   std::uint64_t* got;
@@ -154,7 +163,8 @@ __global__ void group_step(const __grid_constant__ Group g) {
     std::uint64_t* stage = g.stage + 2 * g.epoch;
     if (lane < 2) stage[lane] = g.epoch * 100;
     __syncwarp();
-    for (unsigned p = 1; p < pes; p++) nvshmemx_putmem_signal_nbi_warp(g.value, stage, 16, g.there, g.epoch, NVSHMEM_SIGNAL_SET, p);
+    for (unsigned p = 1; p < pes; p++)
+      nvshmemx_putmem_signal_nbi_warp(g.value, stage, 16, g.there, g.epoch, NVSHMEM_SIGNAL_SET, p);
   } else {
     if (lane == 0)
       while (!nvshmem_uint64_test(g.there, NVSHMEM_CMP_GE, g.epoch)) {
@@ -184,7 +194,8 @@ void group_host(int me, Fault fault) {
   cudaDeviceSynchronize();
   for (std::uint64_t e = 1; me && e <= 4; e++)
     for (int i = 0; i < 2; i++)
-      if (got[e][i] != e * 100) emu::fail(emu::FaultKind::failed, "PE %d epoch %lu: value of another epoch", me, e);
+      if (got[e][i] != e * 100)
+        emu::fail(emu::FaultKind::failed, "PE %d epoch %lu: value of another epoch", me, e);
   nvshmem_barrier_all();
 }
 
@@ -215,7 +226,8 @@ void report(const std::string& name, bool ok, const std::string& what) {
 void sound(const char* name, Host host) {
   constexpr int kSeeds = 60;
   for (std::uint64_t seed = 1; seed <= kSeeds; seed++)
-    if (const auto f = try_seed(seed, host, Fault::none)) return report(name, false, "seed " + std::to_string(seed) + ": " + f->what());
+    if (const auto f = try_seed(seed, host, Fault::none))
+      return report(name, false, "seed " + std::to_string(seed) + ": " + f->what());
   report(name, true, std::to_string(kSeeds) + " seeds without a fault");
 }
 
@@ -228,7 +240,8 @@ void planted(const char* name, Host host, Fault fault, std::uint64_t within, Fin
   for (std::uint64_t seed = 1; seed <= within; seed++)
     if (const auto f = try_seed(seed, host, fault, c)) {
       const std::string text = f->what();
-      return report(name, true, "found at seed " + std::to_string(seed) + ": " + text.substr(0, text.find('\n')));
+      return report(name, true,
+                    "found at seed " + std::to_string(seed) + ": " + text.substr(0, text.find('\n')));
     }
   report(name, false, "not found within " + std::to_string(within) + " seeds");
 }
@@ -247,7 +260,8 @@ std::string fault_of(emu::Config c, const std::function<void(int)>& host) {
 
 void says(const char* name, const std::string& text, std::initializer_list<const char*> parts) {
   for (const char* part : parts)
-    if (text.find(part) == std::string::npos) return report(name, false, "expected '" + std::string(part) + "' in: " + text);
+    if (text.find(part) == std::string::npos)
+      return report(name, false, "expected '" + std::string(part) + "' in: " + text);
   report(name, true, text.substr(0, text.find('\n')));
 }
 
@@ -262,7 +276,9 @@ __global__ void waits_for_nobody(std::uint64_t* word) {
 __global__ void half_a_barrier() {
   if (threadIdx.x < 32) __syncthreads();
 }
-__global__ void diverging_barriers() { emu::barrier(1, threadIdx.x < 32 ? 32 : 64); }
+__global__ void diverging_barriers() {
+  emu::barrier(1, threadIdx.x < 32 ? 32 : 64);
+}
 __global__ void lonely_lane() {
   if (threadIdx.x == 0) __syncwarp();
 }
@@ -288,7 +304,9 @@ __global__ void warp_things(unsigned* out) {
   ok &= !__any_sync(~0u, !ok);
   out[threadIdx.x] = ok;
 }
-__global__ void count_up(unsigned* n) { atomicAdd(n, 1u); }
+__global__ void count_up(unsigned* n) {
+  atomicAdd(n, 1u);
+}
 __global__ void put_from_private(std::uint64_t* to) {
   std::uint64_t mine[2] = {};
   nvshmemx_putmem_signal_nbi_warp(to, mine, 16, to + 2, 1, NVSHMEM_SIGNAL_SET, 1);
@@ -345,8 +363,11 @@ void replays() {
     c.heap_bytes = 1 << 20;
     stats.push_back(emu::run(c, [](int pe) { ring(pe, Fault::none); }));
   }
-  const bool same = !std::memcmp(&stats[0], &stats[1], sizeof stats[0]), other = std::memcmp(&stats[0], &stats[2], sizeof stats[0]);
-  report("a seed repeats a run exactly", same && other, std::to_string(stats[0].switches) + " switches twice, " + std::to_string(stats[2].switches) + " with another seed");
+  const bool same = !std::memcmp(&stats[0], &stats[1], sizeof stats[0]),
+             other = std::memcmp(&stats[0], &stats[2], sizeof stats[0]);
+  report("a seed repeats a run exactly", same && other,
+         std::to_string(stats[0].switches) + " switches twice, " + std::to_string(stats[2].switches) +
+             " with another seed");
 }
 
 void time_passes() {
@@ -380,21 +401,32 @@ int main() {
   planted("one signal for two epochs", gossip_host, Fault::one_signal, 50);
   planted("a member an epoch behind", group_host, Fault::peer_behind, 50);
   report("barriers, warps, atomics, streams", runs_right().empty(), "as CUDA says");
-  says("deadlock report", reports_deadlock(), {"PE 0 toy block 0 waits: a signal, phase toy, peer 1, token 7", "holds 3, wanted 5", "barrier of its block (63 threads)"});
-  says("barrier that not all reach", in_toy([] { start(half_a_barrier, 1, 64, false); }), {"deadlock", "barrier of its block (32 threads)"});
-  says("barriers that disagree", in_toy([] { start(diverging_barriers, 1, 64, false); }), {"calls barrier 1 for"});
-  says("warp operation without its lanes", in_toy([] { start(lonely_lane, 1, 32, false); }), {"deadlock", "other lanes of its warp"});
+  says("deadlock report", reports_deadlock(),
+       {"PE 0 toy block 0 waits: a signal, phase toy, peer 1, token 7", "holds 3, wanted 5",
+        "barrier of its block (63 threads)"});
+  says("barrier that not all reach", in_toy([] { start(half_a_barrier, 1, 64, false); }),
+       {"deadlock", "barrier of its block (32 threads)"});
+  says("barriers that disagree", in_toy([] { start(diverging_barriers, 1, 64, false); }),
+       {"calls barrier 1 for"});
+  says("warp operation without its lanes", in_toy([] { start(lonely_lane, 1, 32, false); }),
+       {"deadlock", "other lanes of its warp"});
   emu::Config two;
   two.resident_blocks = 2;
-  says("cooperative launch that does not fit", in_toy([] { start(grid_sum, 4, 32, true, nullptr, nullptr); }, two), {"4 blocks, but only 2 run at the same time"});
+  says("cooperative launch that does not fit",
+       in_toy([] { start(grid_sum, 4, 32, true, nullptr, nullptr); }, two),
+       {"4 blocks, but only 2 run at the same time"});
   says("grid barrier without a cooperative launch", in_toy([] {
          static unsigned cells[64], sums[64];
          start(grid_sum, 2, 32, false, &cells[0], &sums[0]);
-       }), {"not cooperative"});
-  says("put from memory that is not symmetric", fault_of({}, [](int) {
-         start(put_from_private, 1, 32, false, static_cast<std::uint64_t*>(nvshmem_malloc(32)));
-         cudaDeviceSynchronize();
-       }), {"not symmetric"});
+       }),
+       {"not cooperative"});
+  says("put from memory that is not symmetric",
+       fault_of({},
+                [](int) {
+                  start(put_from_private, 1, 32, false, static_cast<std::uint64_t*>(nvshmem_malloc(32)));
+                  cudaDeviceSynchronize();
+                }),
+       {"not symmetric"});
   replays();
   time_passes();
   return failures ? 1 : 0;

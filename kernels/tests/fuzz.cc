@@ -3,8 +3,8 @@
 //   fuzz [--seeds N] [--first N] [--seed N] [--until-failure] [--twice] [--break] [--quiet]
 //        [--ranks N --experts N --top-k N --tokens N --hidden N --epochs N ...]   fixes what would be drawn
 //
-// --seed N replays one run exactly and says what it was. --break cuts a link at some point of every run: it must end,
-// and nobody may get a wrong result without being told. Exit status 1 when a seed failed.
+// --seed N replays one run exactly and says what it was. --break cuts a link at some point of every run: it
+// must end, and nobody may get a wrong result without being told. Exit status 1 when a seed failed.
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
@@ -55,7 +55,9 @@ emu::Stats run_case(const Case& c) {
     }
   } abandon{jobs};
   const auto stats = emu::run(c.machine, [&](int pe) {
-    const auto mine = [&](std::uint32_t o) -> std::unique_ptr<Job>& { return jobs[static_cast<std::uint32_t>(pe) * c.objects + o]; };
+    const auto mine = [&](std::uint32_t o) -> std::unique_ptr<Job>& {
+      return jobs[static_cast<std::uint32_t>(pe) * c.objects + o];
+    };
     for (std::uint32_t o = 0; o < c.objects; o++) mine(o) = std::make_unique<Job>(c, o, pe);
     for (std::uint32_t e = 0; e < c.epochs; e++)
       for (std::uint32_t o = 0; o < c.objects; o++) start(*mine(o), e);
@@ -65,8 +67,10 @@ emu::Stats run_case(const Case& c) {
     for (std::uint32_t o = 0; o < c.objects; o++) mine(o).reset();
   });
   if (!c.machine.time_passes && (stats.remote_bytes != remote || stats.put_bytes != all))
-    throw emu::Fault(emu::FaultKind::failed, "puts carried " + std::to_string(stats.remote_bytes) + " bytes between ranks (" + std::to_string(stats.put_bytes) +
-                                                 " in all), the closed form says " + std::to_string(remote) + " (" + std::to_string(all) + ")");
+    throw emu::Fault(emu::FaultKind::failed, "puts carried " + std::to_string(stats.remote_bytes) +
+                                                 " bytes between ranks (" + std::to_string(stats.put_bytes) +
+                                                 " in all), the closed form says " + std::to_string(remote) +
+                                                 " (" + std::to_string(all) + ")");
   return stats;
 }
 
@@ -92,10 +96,14 @@ Options parse(int argc, char** argv) {
       char* end;
       const std::uint64_t v = std::strtoull(argv[++i], &end, 10);
       if (*end) std::fprintf(stderr, "fuzz: %s is %s, expected a number\n", a.c_str(), argv[i]), std::exit(2);
-      if (a == "--seeds") o.seeds = v;
-      else if (a == "--first") o.first = v;
-      else if (a == "--seed") o.first = v, o.seeds = 1, o.one = true;
-      else o.fixed[a.substr(2)] = v;
+      if (a == "--seeds")
+        o.seeds = v;
+      else if (a == "--first")
+        o.first = v;
+      else if (a == "--seed")
+        o.first = v, o.seeds = 1, o.one = true;
+      else
+        o.fixed[a.substr(2)] = v;
     } else {
       std::fprintf(stderr, "fuzz: %s is not an option; see the head of fuzz.cc\n", a.c_str()), std::exit(2);
     }
@@ -110,13 +118,23 @@ void fix(Case& c, std::map<std::string, std::uint64_t> fixed) {
     to = static_cast<std::decay_t<decltype(to)>>(found->second);
     fixed.erase(found);
   };
-  take("ranks", c.shape.ranks), take("experts", c.shape.experts), take("top-k", c.shape.top_k), take("tokens", c.shape.max_tokens);
-  take("hidden", c.shape.hidden), take("dp", c.shape.dp), take("epochs", c.epochs), take("objects", c.objects), take("blocks", c.blocks);
-  take("threads", c.threads), take("dispatch", c.shape.dispatch), take("expert-out", c.shape.expert_out), take("combine", c.shape.combine);
-  take("row-align", c.shape.row_align), take("row-capacity", c.shape.row_capacity), take("self-put", c.shape.self_put), take("peers", c.machine.peer_percent), take("lazy", c.machine.lazy_percent);
-  take("slow", c.machine.slow_percent), take("network", c.machine.network_percent), take("fragment", c.machine.fragment_bytes);
-  take("resident", c.machine.resident_blocks), take("nobody", c.nobody_percent), take("hot", c.hot_percent), take("repeats", c.repeats);
-  if (!fixed.empty()) std::fprintf(stderr, "fuzz: --%s is not an option; see the head of fuzz.cc\n", fixed.begin()->first.c_str()), std::exit(2);
+  take("ranks", c.shape.ranks), take("experts", c.shape.experts), take("top-k", c.shape.top_k),
+      take("tokens", c.shape.max_tokens);
+  take("hidden", c.shape.hidden), take("dp", c.shape.dp), take("epochs", c.epochs),
+      take("objects", c.objects), take("blocks", c.blocks);
+  take("threads", c.threads), take("dispatch", c.shape.dispatch), take("expert-out", c.shape.expert_out),
+      take("combine", c.shape.combine);
+  take("row-align", c.shape.row_align), take("row-capacity", c.shape.row_capacity),
+      take("self-put", c.shape.self_put), take("peers", c.machine.peer_percent),
+      take("lazy", c.machine.lazy_percent);
+  take("slow", c.machine.slow_percent), take("network", c.machine.network_percent),
+      take("fragment", c.machine.fragment_bytes);
+  take("resident", c.machine.resident_blocks), take("nobody", c.nobody_percent), take("hot", c.hot_percent),
+      take("repeats", c.repeats);
+  if (!fixed.empty())
+    std::fprintf(stderr, "fuzz: --%s is not an option; see the head of fuzz.cc\n",
+                 fixed.begin()->first.c_str()),
+        std::exit(2);
   settle(c);
   const std::string wrong = mox::check(c.shape);
   if (!wrong.empty()) std::fprintf(stderr, "fuzz: %s\n", wrong.c_str()), std::exit(2);
@@ -143,12 +161,14 @@ int main(int argc, char** argv) {
     Case c = draw(seed);
     fix(c, o.fixed);
     if (o.breaks) cut_a_link(c);
-    if (o.one && !o.quiet) std::printf("seed %" PRIu64 ": %s\n%s", seed, describe(c).c_str(), mox::describe(c.shape).c_str());
+    if (o.one && !o.quiet)
+      std::printf("seed %" PRIu64 ": %s\n%s", seed, describe(c).c_str(), mox::describe(c.shape).c_str());
     try {
       const auto s = run_case(c);
       if (o.twice) {
         const auto again = run_case(c);
-        if (std::memcmp(&s, &again, sizeof s)) throw emu::Fault(emu::FaultKind::failed, "a second run with the same seed took another course");
+        if (std::memcmp(&s, &again, sizeof s))
+          throw emu::Fault(emu::FaultKind::failed, "a second run with the same seed took another course");
       }
       sum.switches += s.switches;
       sum.threads += s.threads;
@@ -157,17 +177,20 @@ int main(int argc, char** argv) {
       sum.fragments += s.fragments;
     } catch (const emu::Fault& e) {
       failed++;
-      if (!o.quiet) std::printf("seed %" PRIu64 " FAILED: %s\n  case: %s\n", seed, e.what(), describe(c).c_str());
+      if (!o.quiet)
+        std::printf("seed %" PRIu64 " FAILED: %s\n  case: %s\n", seed, e.what(), describe(c).c_str());
       if (o.until_failure) break;
     }
   }
   const double seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;  // of the CPU
   if (o.until_failure) {
-    std::printf("%s after %" PRIu64 " seeds\n", failed ? "failed" : "no failure", failed ? seed - o.first + 1 : o.seeds);
+    std::printf("%s after %" PRIu64 " seeds\n", failed ? "failed" : "no failure",
+                failed ? seed - o.first + 1 : o.seeds);
   } else {
-    std::printf("%" PRIu64 " of %" PRIu64 " seeds failed; %.1f seeds/s, %.2f M switches/s, %" PRIu64 " threads, %" PRIu64 " puts (%.1f MB), %" PRIu64
-                " fragments, %.1f s of CPU time\n",
-                failed, o.seeds, static_cast<double>(o.seeds) / seconds, static_cast<double>(sum.switches) / seconds / 1e6, sum.threads, sum.puts,
+    std::printf("%" PRIu64 " of %" PRIu64 " seeds failed; %.1f seeds/s, %.2f M switches/s, %" PRIu64
+                " threads, %" PRIu64 " puts (%.1f MB), %" PRIu64 " fragments, %.1f s of CPU time\n",
+                failed, o.seeds, static_cast<double>(o.seeds) / seconds,
+                static_cast<double>(sum.switches) / seconds / 1e6, sum.threads, sum.puts,
                 static_cast<double>(sum.put_bytes) / 1e6, sum.fragments, seconds);
   }
   return failed ? 1 : 0;

@@ -1,4 +1,5 @@
-// One AllToAll object on one rank of the emulator: feeds it, plays the experts, and compares with the reference.
+// One AllToAll object on one rank of the emulator: feeds it, plays the experts, and compares with the
+// reference.
 #pragma once
 #include <cinttypes>
 #include <cmath>
@@ -30,14 +31,18 @@ struct Job {  // one object on one rank
   cudaStream_t sends = nullptr, receives = nullptr;
   cudaEvent_t event = nullptr;
 
-  Job(const Case& c_, std::uint32_t n, std::uint32_t r) : c(c_), number(n), rank(r), all(c_.shape, {10000, c_.blocks, c_.threads}) {
+  Job(const Case& c_, std::uint32_t n, std::uint32_t r)
+      : c(c_), number(n), rank(r), all(c_.shape, {10000, c_.blocks, c_.threads}) {
     cudaStreamCreate(&sends);
     receives = sends;
     if (c.two_streams) cudaStreamCreate(&receives);
     cudaEventCreate(&event);
   }
 
-  std::uint64_t row_count() const { return c.shape.row_align ? all.layout().capacity : std::uint64_t{all.layout().capacity} * all.layout().local; }
+  std::uint64_t row_count() const {
+    return c.shape.row_align ? all.layout().capacity
+                             : std::uint64_t{all.layout().capacity} * all.layout().local;
+  }
 
   void order(cudaStream_t before, cudaStream_t after) {
     if (c.in_turn) cudaStreamSynchronize(before);
@@ -57,7 +62,8 @@ struct Job {  // one object on one rank
     b.rows.assign(rows * l.payload_bytes, kUntouched);
     b.scales.assign(rows * l.scale_bytes / 4, -1.0f);
     b.outputs.assign(rows * c.shape.hidden * mox::bytes_of(c.shape.expert_out), kUntouched);
-    b.y.assign(std::uint64_t{c.shape.max_tokens} * c.shape.hidden * mox::bytes_of(c.shape.combine), kUntouched);
+    b.y.assign(std::uint64_t{c.shape.max_tokens} * c.shape.hidden * mox::bytes_of(c.shape.combine),
+               kUntouched);
     b.counts.assign(l.local, -1);
     b.starts.assign(l.local, -1);
     b.source.assign(2 * rows, -1);
@@ -72,7 +78,8 @@ struct Job {  // one object on one rank
     in.bound_m = c.bounded ? &b.bound : nullptr;
     all.dispatch_send(in, sends);
     order(sends, receives);
-    all.dispatch_recv({b.rows.data(), b.scales.data(), b.counts.data(), b.starts.data(), b.source.data()}, receives);
+    all.dispatch_recv({b.rows.data(), b.scales.data(), b.counts.data(), b.starts.data(), b.source.data()},
+                      receives);
     emu::enqueue(receives, [this, &b] { run_experts(b); });
     order(receives, sends);
     all.combine_send(b.outputs.data(), sends);
@@ -92,7 +99,8 @@ struct Job {  // one object on one rank
         for (std::uint32_t d = 0; d < s.hidden; d++) {
           float v = element(&b.rows[row * l.payload_bytes], s.dispatch, d);
           if (l.scale_bytes) v *= b.scales[row * l.scale_bytes / 4 + d / mox::kScaleGroup];
-          store_element(&b.outputs[row * s.hidden * mox::bytes_of(s.expert_out)], s.expert_out, d, v * static_cast<float>(1 + (first + e) % 2));
+          store_element(&b.outputs[row * s.hidden * mox::bytes_of(s.expert_out)], s.expert_out, d,
+                        v * static_cast<float>(1 + (first + e) % 2));
         }
       }
   }
@@ -121,27 +129,34 @@ struct Job {  // one object on one rank
     const std::uint32_t first = mox::first_expert(rank, s.experts, s.ranks);
     for (std::uint32_t e = 0; e < mox::experts_at(rank, s.experts, s.ranks); e++) {
       const auto rows = ref.rows(first + e);
-      expect(b.counts[e] == static_cast<int>(rows.size()), "epoch %u expert %u: %d rows, expected %zu", epoch, e, b.counts[e], rows.size());
+      expect(b.counts[e] == static_cast<int>(rows.size()), "epoch %u expert %u: %d rows, expected %zu", epoch,
+             e, b.counts[e], rows.size());
       const std::uint32_t at = s.row_align ? start : e * l.capacity;
-      expect(b.starts[e] == static_cast<int>(at), "epoch %u expert %u: starts at %d, expected %u", epoch, e, b.starts[e], at);
+      expect(b.starts[e] == static_cast<int>(at), "epoch %u expert %u: starts at %d, expected %u", epoch, e,
+             b.starts[e], at);
       for (std::size_t i = 0; i < rows.size(); i++) {
         const auto [source, token] = rows[i];
         const Input& in = ref.of(source);
         const std::uint64_t row = at + i;
         used[row] = true;
-        expect(b.source[2 * row] == static_cast<int>(source) && b.source[2 * row + 1] == static_cast<int>(token),
-               "epoch %u expert %u row %zu: from rank %d token %d, expected %u and %u", epoch, e, i, b.source[2 * row], b.source[2 * row + 1], source, token);
-        expect(!std::memcmp(&b.rows[row * l.payload_bytes], &in.x[std::uint64_t{token} * l.payload_bytes], l.payload_bytes),
+        expect(
+            b.source[2 * row] == static_cast<int>(source) && b.source[2 * row + 1] == static_cast<int>(token),
+            "epoch %u expert %u row %zu: from rank %d token %d, expected %u and %u", epoch, e, i,
+            b.source[2 * row], b.source[2 * row + 1], source, token);
+        expect(!std::memcmp(&b.rows[row * l.payload_bytes], &in.x[std::uint64_t{token} * l.payload_bytes],
+                            l.payload_bytes),
                "epoch %u expert %u row %zu (rank %u token %u): wrong payload", epoch, e, i, source, token);
         const std::uint32_t groups = l.scale_bytes / 4;
         expect(!groups || !std::memcmp(&b.scales[row * groups], &in.scales[token * groups], l.scale_bytes),
                "epoch %u expert %u row %zu (rank %u token %u): wrong scales", epoch, e, i, source, token);
       }
-      if (s.row_align) start += static_cast<std::uint32_t>((rows.size() + s.row_align - 1) / s.row_align * s.row_align);
+      if (s.row_align)
+        start += static_cast<std::uint32_t>((rows.size() + s.row_align - 1) / s.row_align * s.row_align);
     }
     for (std::uint64_t row = 0; row < used.size(); row++)
       for (std::uint32_t i = 0; !used[row] && i < l.payload_bytes; i++)
-        expect(b.rows[row * l.payload_bytes + i] == kUntouched, "epoch %u: row %" PRIu64 " belongs to nobody and was written", epoch, row);
+        expect(b.rows[row * l.payload_bytes + i] == kUntouched,
+               "epoch %u: row %" PRIu64 " belongs to nobody and was written", epoch, row);
   }
 
   void check_sums(std::uint32_t epoch, const Reference& ref) const {
@@ -152,11 +167,14 @@ struct Job {  // one object on one rank
       for (std::uint32_t d = 0; d < s.hidden; d++) {
         const float y = element(&b.y[t * row_bytes], s.combine, d);
         const auto want = ref.combined(b.in, t, d);
-        expect(std::fabs(y - want.exact) <= (c.exact ? 0.0 : want.bound), "epoch %u token %u element %u: %g, expected %g within %g", epoch, t, d,
-               static_cast<double>(y), want.exact, c.exact ? 0.0 : want.bound);
-        expect(y == want.value, "epoch %u token %u element %u: %.9g, expected exactly %.9g", epoch, t, d, static_cast<double>(y), static_cast<double>(want.value));
+        expect(std::fabs(y - want.exact) <= (c.exact ? 0.0 : want.bound),
+               "epoch %u token %u element %u: %g, expected %g within %g", epoch, t, d, static_cast<double>(y),
+               want.exact, c.exact ? 0.0 : want.bound);
+        expect(y == want.value, "epoch %u token %u element %u: %.9g, expected exactly %.9g", epoch, t, d,
+               static_cast<double>(y), static_cast<double>(want.value));
       }
     for (std::uint64_t i = b.in.sent * row_bytes; i < b.y.size(); i++)
-      expect(b.y[i] == kUntouched, "epoch %u: row %" PRIu64 " of y belongs to no token and was written", epoch, i / row_bytes);
+      expect(b.y[i] == kUntouched, "epoch %u: row %" PRIu64 " of y belongs to no token and was written",
+             epoch, i / row_bytes);
   }
 };

@@ -24,15 +24,18 @@ void report(const std::string& name, bool ok, const std::string& what) {
 
 void says(const std::string& name, const std::string& text, std::initializer_list<const char*> parts) {
   for (const char* part : parts)
-    if (text.find(part) == std::string::npos) return report(name, false, "expected '" + std::string(part) + "' in: " + text);
+    if (text.find(part) == std::string::npos)
+      return report(name, false, "expected '" + std::string(part) + "' in: " + text);
   report(name, true, text);
 }
 
 // ---- number formats, against their definition
 
 double value_of(std::uint16_t bits, int exponent_bits, int fraction_bits) {
-  const int exponent = bits >> fraction_bits & ((1 << exponent_bits) - 1), fraction = bits & ((1 << fraction_bits) - 1), bias = (1 << (exponent_bits - 1)) - 1;
-  const double magnitude = exponent ? std::ldexp(1.0 + std::ldexp(fraction, -fraction_bits), exponent - bias) : std::ldexp(fraction, 1 - bias - fraction_bits);
+  const int exponent = bits >> fraction_bits & ((1 << exponent_bits) - 1),
+            fraction = bits & ((1 << fraction_bits) - 1), bias = (1 << (exponent_bits - 1)) - 1;
+  const double magnitude = exponent ? std::ldexp(1.0 + std::ldexp(fraction, -fraction_bits), exponent - bias)
+                                    : std::ldexp(fraction, 1 - bias - fraction_bits);
   return bits >> 15 ? -magnitude : magnitude;
 }
 
@@ -54,12 +57,18 @@ void formats(const char* name, int exponent_bits, int fraction_bits) {
       wrong += !std::isnan(v) || !std::isnan(mox::to_float(out));
       continue;
     }
-    wrong += magnitude == infinity ? !std::isinf(v) : static_cast<double>(v) != value_of(in.bits, exponent_bits, fraction_bits);
+    wrong += magnitude == infinity
+                 ? !std::isinf(v)
+                 : static_cast<double>(v) != value_of(in.bits, exponent_bits, fraction_bits);
     wrong += !rounds(v, h);
     if (magnitude >= infinity) continue;
     // halfway to the next number in magnitude goes to the even one, a little less or more to the nearer one
-    const double next = value_of(static_cast<std::uint16_t>(magnitude + 1), exponent_bits, fraction_bits), low = std::fabs(static_cast<double>(v));
-    const double top = magnitude + 1 == infinity ? low + (low - value_of(static_cast<std::uint16_t>(magnitude - 1), exponent_bits, fraction_bits)) : next;
+    const double next = value_of(static_cast<std::uint16_t>(magnitude + 1), exponent_bits, fraction_bits),
+                 low = std::fabs(static_cast<double>(v));
+    const double top =
+        magnitude + 1 == infinity
+            ? low + (low - value_of(static_cast<std::uint16_t>(magnitude - 1), exponent_bits, fraction_bits))
+            : next;
     const double sign = h >> 15 ? -1 : 1;
     const auto middle = static_cast<float>(sign * (low + top) / 2);
     if (static_cast<double>(middle) != sign * (low + top) / 2) continue;  // finer than fp32
@@ -83,7 +92,8 @@ mox::Shape good() {
 }
 
 void bad_shapes() {
-  const auto says_of = [](const char* name, const std::function<void(mox::Shape&)>& change, std::initializer_list<const char*> parts) {
+  const auto says_of = [](const char* name, const std::function<void(mox::Shape&)>& change,
+                          std::initializer_list<const char*> parts) {
     mox::Shape s = good();
     change(s);
     says(name, mox::check(s), parts);
@@ -97,8 +107,10 @@ void bad_shapes() {
   says_of("odd group", [](auto& s) { s.dp = 3; }, {"dp is 3, expected a divisor of ranks (4)"});
   says_of("fp8 results", [](auto& s) { s.combine = mox::DType::fp8; }, {"combine is fp8"});
   says_of("fp8 from experts", [](auto& s) { s.expert_out = mox::DType::fp8; }, {"expert_out is fp8"});
-  says_of("too many tokens in all", [](auto& s) { s.ranks = 4096, s.max_tokens = 1 << 20; }, {"ranks x tokens is 4294967296"});
-  says_of("rows beyond int32", [](auto& s) { s.row_capacity = 1u << 31; }, {"rows on one rank are 4294967296, expected fewer than 2^31"});
+  says_of("too many tokens in all", [](auto& s) { s.ranks = 4096, s.max_tokens = 1 << 20; },
+          {"ranks x tokens is 4294967296"});
+  says_of("rows beyond int32", [](auto& s) { s.row_capacity = 1u << 31; },
+          {"rows on one rank are 4294967296, expected fewer than 2^31"});
 }
 
 void buffers() {
@@ -116,7 +128,8 @@ void buffers() {
     ok &= offset >= end && offset % 128 == 0;
     end = offset + bytes;
   }
-  report("buffers", ok && count == 11 && end <= mox::symmetric_bytes(s), std::to_string(count) + " buffers, " + std::to_string(mox::symmetric_bytes(s)) + " bytes");
+  report("buffers", ok && count == 11 && end <= mox::symmetric_bytes(s),
+         std::to_string(count) + " buffers, " + std::to_string(mox::symmetric_bytes(s)) + " bytes");
 }
 
 // ---- runs that go wrong
@@ -180,10 +193,14 @@ void deadlines() {
         if (pe == 0 && f.peer == 1) seen.emplace(f.phase, mox::message(f));
     }
   report("every run with a broken link ends", ended, "28 runs");
-  says("deadline of a manifest", seen[mox::Phase::manifest], {"rank 0, epoch 1, dispatch manifest: no word from rank 1 in time; wanted 1, found 0"});
-  says("deadline of a packet", seen[mox::Phase::packet], {"rank 0, epoch ", "dispatch packet: no word from rank 1 for token ", "wanted "});
-  says("deadline of a partial sum", seen[mox::Phase::partial], {"rank 0, epoch ", "combine partial: no word from rank 1 for token "});
-  says("deadline of a result", seen[mox::Phase::result], {"rank 0, epoch ", "combine result: no word from rank 1 for token "});
+  says("deadline of a manifest", seen[mox::Phase::manifest],
+       {"rank 0, epoch 1, dispatch manifest: no word from rank 1 in time; wanted 1, found 0"});
+  says("deadline of a packet", seen[mox::Phase::packet],
+       {"rank 0, epoch ", "dispatch packet: no word from rank 1 for token ", "wanted "});
+  says("deadline of a partial sum", seen[mox::Phase::partial],
+       {"rank 0, epoch ", "combine partial: no word from rank 1 for token "});
+  says("deadline of a result", seen[mox::Phase::result],
+       {"rank 0, epoch ", "combine result: no word from rank 1 for token "});
 }
 
 void rank_that_never_comes() {
@@ -192,7 +209,8 @@ void rank_that_never_comes() {
   });
   bool ok = out.fault.empty() && out.failed.size() == 3;
   for (const auto& [pe, f] : out.failed) ok &= f.phase == mox::Phase::manifest && f.peer == 2 && f.epoch == 1;
-  report("a rank that never comes", ok, out.failed.empty() ? out.fault : mox::message(out.failed.begin()->second));
+  report("a rank that never comes", ok,
+         out.failed.empty() ? out.fault : mox::message(out.failed.begin()->second));
 }
 
 void bad_expert() {
@@ -206,7 +224,8 @@ void bad_expert() {
     job.all.dispatch_send(in, job.sends);
     job.all.dispatch_recv({rows.data(), nullptr, counts.data(), nullptr, nullptr}, job.sends);
   });
-  says("an expert that does not exist", out.failed.count(3) ? mox::message(out.failed.at(3)) : out.fault, {"rank 3, epoch 1, dispatch routing: token 1 names expert 8, expected less than 8"});
+  says("an expert that does not exist", out.failed.count(3) ? mox::message(out.failed.at(3)) : out.fault,
+       {"rank 3, epoch 1, dispatch routing: token 1 names expert 8, expected less than 8"});
 }
 
 void too_many_rows() {
@@ -214,7 +233,8 @@ void too_many_rows() {
   c.shape.row_capacity = 3;
   c.hot_percent = 100;
   const Outcome out = run(c, [](Job& job) { job.start(0); });
-  says("more rows than fit", out.failed.empty() ? out.fault : mox::message(out.failed.begin()->second), {"dispatch rows: expert ", "there is room for 3: raise row_capacity"});
+  says("more rows than fit", out.failed.empty() ? out.fault : mox::message(out.failed.begin()->second),
+       {"dispatch rows: expert ", "there is room for 3: raise row_capacity"});
 }
 
 std::string thrown(const std::function<void()>& f) {
@@ -257,7 +277,9 @@ void calls() {
     });
   });
   report("calls", out.fault.empty(), out.fault.empty() ? "none of them started anything" : out.fault);
-  const auto check = [&](const char* name, std::initializer_list<const char*> parts) { says(name, text[name], parts); };
+  const auto check = [&](const char* name, std::initializer_list<const char*> parts) {
+    says(name, text[name], parts);
+  };
   check("too many tokens", {"dispatch_send: tokens is 9, expected at most max_tokens (8)"});
   check("no x", {"dispatch_send: x and experts are needed"});
   check("no rows", {"dispatch_recv: rows and counts are needed"});
@@ -266,7 +288,9 @@ void calls() {
   check("odd threads", {"threads is 33, expected a multiple of 32"});
   check("no time", {"timeout_ms is 0"});
   check("bad shape", {"AllToAll: a row of hidden (7) elements"});
-  check("too little symmetric memory", {"needs ", " bytes of symmetric memory on every rank, more than is left; set NVSHMEM_SYMMETRIC_SIZE"});
+  check(
+      "too little symmetric memory",
+      {"needs ", " bytes of symmetric memory on every rank, more than is left; set NVSHMEM_SYMMETRIC_SIZE"});
 }
 
 void later_calls() {
@@ -278,7 +302,8 @@ void later_calls() {
     cudaDeviceSynchronize();
     if (job.rank == 0) text = thrown([&] { job.start(1); });
   });
-  says("calls after a failure", text, {"dispatch_send: an earlier call failed: rank 0, epoch 1, dispatch manifest"});
+  says("calls after a failure", text,
+       {"dispatch_send: an earlier call failed: rank 0, epoch 1, dispatch manifest"});
 }
 
 }  // namespace

@@ -53,12 +53,15 @@ float rounded(float v, mox::DType type) {
 }
 
 Reference::Reference(const Case& c_, std::uint32_t object, std::uint32_t epoch) : c(c_) {
-  for (std::uint32_t g = 0; g < c.shape.ranks / c.shape.dp; g++) groups.push_back(draw_input(c, object, epoch, g));
+  for (std::uint32_t g = 0; g < c.shape.ranks / c.shape.dp; g++)
+    groups.push_back(draw_input(c, object, epoch, g));
 }
 
 std::uint32_t Reference::home(std::int32_t expert) const {
   std::uint32_t rank = 0, left = static_cast<std::uint32_t>(expert);
-  const auto size = [&](std::uint32_t r) { return c.shape.experts / c.shape.ranks + (r < c.shape.experts % c.shape.ranks); };
+  const auto size = [&](std::uint32_t r) {
+    return c.shape.experts / c.shape.ranks + (r < c.shape.experts % c.shape.ranks);
+  };
   while (left >= size(rank)) left -= size(rank++);
   return rank;
 }
@@ -91,7 +94,8 @@ float Reference::expert(std::uint32_t e, const Input& in, std::uint32_t token, s
   const mox::Shape& s = c.shape;
   const std::uint32_t row_bytes = s.hidden * mox::bytes_of(s.dispatch);
   float v = element(&in.x[std::uint64_t{token} * row_bytes], s.dispatch, d);
-  if (s.dispatch == mox::DType::fp8) v *= in.scales[token * ((s.hidden + mox::kScaleGroup - 1) / mox::kScaleGroup) + d / mox::kScaleGroup];
+  if (s.dispatch == mox::DType::fp8)
+    v *= in.scales[token * ((s.hidden + mox::kScaleGroup - 1) / mox::kScaleGroup) + d / mox::kScaleGroup];
   return v * static_cast<float>(1 + e % 2);
 }
 
@@ -106,7 +110,8 @@ Reference::Sum Reference::combined(const Input& in, std::uint32_t token, std::ui
     for (std::uint32_t k = 0; k < s.top_k; k++) {
       const std::int32_t e = in.experts[token * s.top_k + k];
       if (e < 0 || home(e) != rank) continue;
-      const float x = rounded(expert(static_cast<std::uint32_t>(e), in, token, d), s.expert_out), w = in.weights[token * s.top_k + k];
+      const float x = rounded(expert(static_cast<std::uint32_t>(e), in, token, d), s.expert_out),
+                  w = in.weights[token * s.top_k + k];
       partial = std::fmaf(w, x, partial);
       exact += static_cast<double>(w) * x;
       terms += std::fabs(static_cast<double>(w) * x);
@@ -118,7 +123,8 @@ Reference::Sum Reference::combined(const Input& in, std::uint32_t token, std::ui
   out.value = rounded(out.value, s.combine);
   // top_k products and as many sums in fp32, then one rounding of the result
   out.bound += 2 * s.top_k * 0x1p-24 * terms;
-  out.bound = out.bound * (1 + precision(s.combine).first) + precision(s.combine).first * std::fabs(out.exact) + precision(s.combine).second;
+  out.bound = out.bound * (1 + precision(s.combine).first) +
+              precision(s.combine).first * std::fabs(out.exact) + precision(s.combine).second;
   return out;
 }
 
@@ -126,10 +132,12 @@ std::pair<std::uint64_t, std::uint64_t> Reference::bytes() const {
   const mox::Shape& s = c.shape;
   const auto round16 = [](std::uint64_t n) { return (n + 15) / 16 * 16; };
   const std::uint64_t scales = s.dispatch == mox::DType::fp8 ? (s.hidden + 127) / 128 * 4 : 0;
-  const std::uint64_t packet = round16(round16(16 + 8 * s.top_k) + s.hidden * mox::bytes_of(s.dispatch) + scales);
+  const std::uint64_t packet =
+      round16(round16(16 + 8 * s.top_k) + s.hidden * mox::bytes_of(s.dispatch) + scales);
   const std::uint64_t partial = round16(s.hidden * (s.wire_fp32 ? 4 : mox::bytes_of(s.combine)));
   const std::uint64_t result = round16(s.hidden * mox::bytes_of(s.combine));
-  const std::uint64_t words = ((s.max_tokens + s.dp - 1) / s.dp + 31) / 32, local = (s.experts + s.ranks - 1) / s.ranks;
+  const std::uint64_t words = ((s.max_tokens + s.dp - 1) / s.dp + 31) / 32,
+                      local = (s.experts + s.ranks - 1) / s.ranks;
   const std::uint64_t manifest = round16((1 + local) * words * 4);
   std::uint64_t remote = std::uint64_t{s.ranks} * (s.ranks - 1) * manifest, self = s.ranks * manifest;
   for (std::uint32_t source = 0; source < s.ranks; source++) {

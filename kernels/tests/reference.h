@@ -1,5 +1,6 @@
-// What dispatch and combine must do, in plain loops over all ranks at once. Written from the interface, not from the
-// kernels; it shares with them only the conversions of dtype.h, which tests/dtype.cc checks on their own.
+// What dispatch and combine must do, in plain loops over all ranks at once. Written from the interface, not
+// from the kernels; it shares with them only the conversions of dtype.h, which tests/dtype.cc checks on their
+// own.
 #pragma once
 #include <cstdint>
 #include <utility>
@@ -28,7 +29,7 @@ struct Reference {
   float expert(std::uint32_t e, const Input&, std::uint32_t token, std::uint32_t d) const;
 
   struct Sum {
-    float value;        // in the library's order and precision
+    float value;          // in the library's order and precision
     double exact, bound;  // in double; how far the library may be from it
   };
   Sum combined(const Input&, std::uint32_t token, std::uint32_t d) const;

@@ -5,5 +5,7 @@ namespace cooperative_groups {
 struct grid_group {
   void sync() const { emu::grid_barrier(); }
 };
-inline grid_group this_grid() { return {}; }
+inline grid_group this_grid() {
+  return {};
+}
 }  // namespace cooperative_groups

@@ -24,11 +24,11 @@ using dim3 = emu::Dim3;
 
 // threadIdx and its like are objects, not macros: cudaLaunchConfig_t has members of the same names
 namespace emu {
-template <Dim3 Position::*Triple, unsigned Dim3::*Axis>
+template <Dim3 Position::* Triple, unsigned Dim3::* Axis>
 struct Coordinate {
   operator unsigned() const { return (here->*Triple).*Axis; }
 };
-template <Dim3 Position::*Triple>
+template <Dim3 Position::* Triple>
 struct Coordinates {
   Coordinate<Triple, &Dim3::x> x;
   Coordinate<Triple, &Dim3::y> y;
@@ -41,7 +41,9 @@ inline constexpr emu::Coordinates<&emu::Position::block_dim> blockDim{};
 inline constexpr emu::Coordinates<&emu::Position::grid_dim> gridDim{};
 
 // ---- threads of a block and of a warp
-inline void __syncthreads() { emu::barrier(0, emu::here->block_dim.count()); }
+inline void __syncthreads() {
+  emu::barrier(0, emu::here->block_dim.count());
+}
 namespace emu {
 template <class T>
 std::uint64_t to_bits(T v) {
@@ -56,8 +58,12 @@ T from_bits(std::uint64_t b) {
   std::memcpy(&v, &b, sizeof v);
   return v;
 }
-inline bool has(const WarpGather& g, int lane) { return g.mask >> lane & 1; }
-inline std::uint64_t op_none(const WarpGather&, int) { return 0; }
+inline bool has(const WarpGather& g, int lane) {
+  return g.mask >> lane & 1;
+}
+inline std::uint64_t op_none(const WarpGather&, int) {
+  return 0;
+}
 inline std::uint64_t op_shuffle(const WarpGather& g, int lane) {
   const int from = g.source[lane] & 31;
   return g.value[has(g, from) ? from : lane];
@@ -75,7 +81,9 @@ inline std::uint64_t op_add(const WarpGather& g, int) {
   return sum;
 }
 }  // namespace emu
-inline void __syncwarp(unsigned mask = ~0u) { emu::warp_op(mask, 0, 0, emu::op_none); }
+inline void __syncwarp(unsigned mask = ~0u) {
+  emu::warp_op(mask, 0, 0, emu::op_none, true);
+}
 template <class T>
 T __shfl_sync(unsigned mask, T v, int lane, int = 32) {
   return emu::from_bits<T>(emu::warp_op(mask, emu::to_bits(v), lane, emu::op_shuffle));
@@ -85,11 +93,21 @@ T __shfl_up_sync(unsigned mask, T v, unsigned delta, int = 32) {
   const int lane = static_cast<int>(emu::here->linear % 32), by = static_cast<int>(delta);
   return __shfl_sync(mask, v, lane >= by ? lane - by : lane);
 }
-inline unsigned __ballot_sync(unsigned mask, bool p) { return static_cast<unsigned>(emu::warp_op(mask, p, 0, emu::op_ballot)); }
-inline int __any_sync(unsigned mask, bool p) { return __ballot_sync(mask, p) != 0; }
-inline unsigned __reduce_add_sync(unsigned mask, unsigned v) { return static_cast<unsigned>(emu::warp_op(mask, v, 0, emu::op_add)); }
-inline int __popc(unsigned x) { return __builtin_popcount(x); }
-inline int __ffs(int x) { return __builtin_ffs(x); }
+inline unsigned __ballot_sync(unsigned mask, bool p) {
+  return static_cast<unsigned>(emu::warp_op(mask, p, 0, emu::op_ballot));
+}
+inline int __any_sync(unsigned mask, bool p) {
+  return __ballot_sync(mask, p) != 0;
+}
+inline unsigned __reduce_add_sync(unsigned mask, unsigned v) {
+  return static_cast<unsigned>(emu::warp_op(mask, v, 0, emu::op_add));
+}
+inline int __popc(unsigned x) {
+  return __builtin_popcount(x);
+}
+inline int __ffs(int x) {
+  return __builtin_ffs(x);
+}
 
 // ---- atomics: relaxed, as on a GPU, and a point at which others may run
 template <class T, class V>
@@ -113,11 +131,19 @@ T atomicCAS(T* p, T expected, T desired) {
 }
 inline void __threadfence() {}
 inline void __threadfence_system() {}
-inline void __nanosleep(unsigned) { emu::yield(); }
+inline void __nanosleep(unsigned) {
+  emu::yield();
+}
 
 // ---- the runtime's host functions
 enum cudaError_t { cudaSuccess = 0, cudaErrorMemoryAllocation = 2 };
-enum cudaMemcpyKind { cudaMemcpyHostToHost, cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice, cudaMemcpyDefault };
+enum cudaMemcpyKind {
+  cudaMemcpyHostToHost,
+  cudaMemcpyHostToDevice,
+  cudaMemcpyDeviceToHost,
+  cudaMemcpyDeviceToDevice,
+  cudaMemcpyDefault
+};
 enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16 };
 enum { cudaHostAllocMapped = 2 };
 using cudaStream_t = emu::Stream*;
@@ -130,8 +156,12 @@ struct cudaLaunchConfig_t {
   cudaLaunchAttribute* attrs = nullptr;
   unsigned numAttrs = 0;
 };
-inline const char* cudaGetErrorString(cudaError_t e) { return e == cudaSuccess ? "no error" : "out of memory"; }
-inline emu::Stream* emu_stream(cudaStream_t s) { return s ? s : emu::default_stream(); }
+inline const char* cudaGetErrorString(cudaError_t e) {
+  return e == cudaSuccess ? "no error" : "out of memory";
+}
+inline emu::Stream* emu_stream(cudaStream_t s) {
+  return s ? s : emu::default_stream();
+}
 inline cudaError_t emu_alloc(void** p, std::size_t n) {
   *p = std::malloc(n ? n : 1);
   if (*p) std::memset(*p, 0xA5, n);
@@ -145,25 +175,50 @@ template <class T>
 cudaError_t cudaHostAlloc(T** p, std::size_t n, unsigned) {
   return emu_alloc(reinterpret_cast<void**>(p), n);
 }
-inline cudaError_t cudaFree(void* p) { return std::free(p), cudaSuccess; }
-inline cudaError_t cudaFreeHost(void* p) { return std::free(p), cudaSuccess; }
-inline cudaError_t cudaMemset(void* p, int v, std::size_t n) { return std::memset(p, v, n), cudaSuccess; }
-inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t n, cudaMemcpyKind, cudaStream_t s) {
+inline cudaError_t cudaFree(void* p) {
+  return std::free(p), cudaSuccess;
+}
+inline cudaError_t cudaFreeHost(void* p) {
+  return std::free(p), cudaSuccess;
+}
+inline cudaError_t cudaMemset(void* p, int v, std::size_t n) {
+  return std::memset(p, v, n), cudaSuccess;
+}
+inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t n, cudaMemcpyKind,
+                                   cudaStream_t s) {
   emu::enqueue(emu_stream(s), [=] { std::memcpy(to, from, n); });
   return cudaSuccess;
 }
-inline cudaError_t cudaStreamCreate(cudaStream_t* s) { return *s = emu::new_stream(), cudaSuccess; }
-inline cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
-inline cudaError_t cudaStreamSynchronize(cudaStream_t s) { return emu::synchronize(emu_stream(s)), cudaSuccess; }
-inline cudaError_t cudaDeviceSynchronize() { return emu::synchronize_all(), cudaSuccess; }
-inline cudaError_t cudaEventCreate(cudaEvent_t* e) { return *e = emu::new_event(), cudaSuccess; }
-inline cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) { return emu::record(emu_stream(s), e), cudaSuccess; }
-inline cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned = 0) { return emu::wait(emu_stream(s), e), cudaSuccess; }
-inline cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
-inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) { return *value = 2, cudaSuccess; }
+inline cudaError_t cudaStreamCreate(cudaStream_t* s) {
+  return *s = emu::new_stream(), cudaSuccess;
+}
+inline cudaError_t cudaStreamDestroy(cudaStream_t) {
+  return cudaSuccess;
+}
+inline cudaError_t cudaStreamSynchronize(cudaStream_t s) {
+  return emu::synchronize(emu_stream(s)), cudaSuccess;
+}
+inline cudaError_t cudaDeviceSynchronize() {
+  return emu::synchronize_all(), cudaSuccess;
+}
+inline cudaError_t cudaEventCreate(cudaEvent_t* e) {
+  return *e = emu::new_event(), cudaSuccess;
+}
+inline cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
+  return emu::record(emu_stream(s), e), cudaSuccess;
+}
+inline cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned = 0) {
+  return emu::wait(emu_stream(s), e), cudaSuccess;
+}
+inline cudaError_t cudaGetDevice(int* device) {
+  return *device = 0, cudaSuccess;
+}
+inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
+  return *value = 2, cudaSuccess;
+}
 template <class... P, class... A>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* c, void (*kernel)(P...), A&&... args) {
-  emu::launch_kernel(emu_stream(c->stream), emu::function_name(reinterpret_cast<const void*>(kernel)), kernel, c->gridDim, c->blockDim,
-                     c->dynamicSmemBytes, false, args...);
+  emu::launch_kernel(emu_stream(c->stream), emu::function_name(reinterpret_cast<const void*>(kernel)), kernel,
+                     c->gridDim, c->blockDim, c->dynamicSmemBytes, false, args...);
   return cudaSuccess;
 }

@@ -1,6 +1,6 @@
-// NVSHMEM for the device code of this library: every shared object has a device state of its own, so it has to be
-// initialized from inside. A unique id made on one rank is handed to the others by whatever the program has
-// (torch.distributed, MPI, a file).
+// NVSHMEM for the device code of this library: every shared object has a device state of its own, so it has
+// to be initialized from inside. A unique id made on one rank is handed to the others by whatever the program
+// has (torch.distributed, MPI, a file).
 #pragma once
 #include <cstdint>
 #include <vector>

@@ -1,4 +1,5 @@
-// Number formats as bits, and their conversions to and from fp32 (round to nearest even), on host and device alike.
+// Number formats as bits, and their conversions to and from fp32 (round to nearest even), on host and device
+// alike.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -13,8 +14,12 @@ namespace mox {
 
 enum class DType : std::uint8_t { bf16, fp16, fp32, fp8 };
 
-MOX_HD constexpr std::uint32_t bytes_of(DType t) { return t == DType::fp32 ? 4 : t == DType::fp8 ? 1 : 2; }
-constexpr const char* name_of(DType t) { return t == DType::bf16 ? "bf16" : t == DType::fp16 ? "fp16" : t == DType::fp32 ? "fp32" : "fp8"; }
+MOX_HD constexpr std::uint32_t bytes_of(DType t) {
+  return t == DType::fp32 ? 4 : t == DType::fp8 ? 1 : 2;
+}
+constexpr const char* name_of(DType t) {
+  return t == DType::bf16 ? "bf16" : t == DType::fp16 ? "fp16" : t == DType::fp32 ? "fp32" : "fp8";
+}
 
 struct Bf16 {
   std::uint16_t bits;
@@ -36,13 +41,18 @@ MOX_HD inline float float_of(std::uint32_t b) {
 }
 }  // namespace detail
 
-MOX_HD inline float to_float(float v) { return v; }
-MOX_HD inline float to_float(Bf16 v) { return detail::float_of(std::uint32_t{v.bits} << 16); }
+MOX_HD inline float to_float(float v) {
+  return v;
+}
+MOX_HD inline float to_float(Bf16 v) {
+  return detail::float_of(std::uint32_t{v.bits} << 16);
+}
 MOX_HD inline float to_float(Fp16 v) {
 #if defined(__CUDA_ARCH__)
   return __half2float(__ushort_as_half(v.bits));
 #else
-  const std::uint32_t sign = std::uint32_t{v.bits & 0x8000u} << 16, exponent = v.bits >> 10 & 31, fraction = v.bits & 1023;
+  const std::uint32_t sign = std::uint32_t{v.bits & 0x8000u} << 16, exponent = v.bits >> 10 & 31,
+                      fraction = v.bits & 1023;
   if (exponent == 31) return detail::float_of(sign | 0x7f800000u | fraction << 13);
   if (exponent) return detail::float_of(sign | (exponent + 112) << 23 | fraction << 13);
   const float magnitude = static_cast<float>(fraction) * 0x1p-24f;  // subnormal, exact in fp32
@@ -50,7 +60,9 @@ MOX_HD inline float to_float(Fp16 v) {
 #endif
 }
 
-MOX_HD inline void from_float(float v, float& out) { out = v; }
+MOX_HD inline void from_float(float v, float& out) {
+  out = v;
+}
 MOX_HD inline void from_float(float v, Bf16& out) {
   const std::uint32_t b = detail::bits_of(v);
   const bool nan = (b & 0x7fffffffu) > 0x7f800000u;

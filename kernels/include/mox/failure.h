@@ -14,13 +14,13 @@ struct Error : std::runtime_error {
 
 enum class Phase : std::uint32_t {
   none,
-  manifest,    // dispatch_recv waits for the manifest of a rank
-  packet,      // dispatch_recv waits for a token
-  header,      // dispatch_recv finds a packet that is not the one it waited for
-  capacity,    // dispatch_recv has more rows than the shape has room for
-  routing,     // dispatch_send is given an expert that does not exist
-  partial,     // combine_recv waits for a partial sum
-  result,      // combine_recv waits for a row that another member of the group combines
+  manifest,  // dispatch_recv waits for the manifest of a rank
+  packet,    // dispatch_recv waits for a token
+  header,    // dispatch_recv finds a packet that is not the one it waited for
+  capacity,  // dispatch_recv has more rows than the shape has room for
+  routing,   // dispatch_send is given an expert that does not exist
+  partial,   // combine_recv waits for a partial sum
+  result,    // combine_recv waits for a row that another member of the group combines
 };
 
 MOX_HD constexpr const char* name_of(Phase p) {
@@ -39,10 +39,10 @@ MOX_HD constexpr const char* name_of(Phase p) {
 
 struct Failure {
   Phase phase;
-  std::uint32_t rank;    // who failed
-  std::uint32_t peer;    // who was waited for; the expert, for capacity
-  std::uint32_t token;   // on the rank that sent it; none for manifests
-  std::uint64_t epoch;   // dispatches since the object was made
+  std::uint32_t rank;   // who failed
+  std::uint32_t peer;   // who was waited for; the expert, for capacity
+  std::uint32_t token;  // on the rank that sent it; none for manifests
+  std::uint64_t epoch;  // dispatches since the object was made
   std::uint64_t wanted, found;
 };
 

@@ -13,16 +13,17 @@ struct Shape {
   std::uint32_t ranks = 1;
   std::uint32_t experts = 1;
   std::uint32_t top_k = 1;
-  std::uint32_t max_tokens = 1;     // rows of x on one rank
-  std::uint32_t hidden = 8;         // elements of a row
-  DType dispatch = DType::bf16;     // of x; fp8 carries one fp32 scale per 128 elements
-  DType expert_out = DType::bf16;   // what the experts write: bf16, fp16, fp32
-  DType combine = DType::bf16;      // what combine returns: bf16, fp16, fp32
-  bool wire_fp32 = false;           // partial sums travel as fp32 instead of the combine dtype
-  std::uint32_t dp = 1;             // ranks dp*g ... dp*g+dp-1 hold the same tokens; token t is sent by member t % dp
-  std::uint32_t row_capacity = 0;   // rows per expert (padded) or in all (packed); 0: as many as can arrive
-  std::uint32_t row_align = 0;      // 0: padded, expert e starts at row e * capacity; n: packed, starts at multiples of n
-  bool self_put = false;            // a rank's own tokens use the wire as well
+  std::uint32_t max_tokens = 1;    // rows of x on one rank
+  std::uint32_t hidden = 8;        // elements of a row
+  DType dispatch = DType::bf16;    // of x; fp8 carries one fp32 scale per 128 elements
+  DType expert_out = DType::bf16;  // what the experts write: bf16, fp16, fp32
+  DType combine = DType::bf16;     // what combine returns: bf16, fp16, fp32
+  bool wire_fp32 = false;          // partial sums travel as fp32 instead of the combine dtype
+  std::uint32_t dp = 1;  // ranks dp*g ... dp*g+dp-1 hold the same tokens; token t is sent by member t % dp
+  std::uint32_t row_capacity = 0;  // rows per expert (padded) or in all (packed); 0: as many as can arrive
+  std::uint32_t row_align =
+      0;  // 0: padded, expert e starts at row e * capacity; n: packed, starts at multiples of n
+  bool self_put = false;  // a rank's own tokens use the wire as well
 };
 
 // "" or one line: what was found, what is allowed.
