@@ -92,6 +92,12 @@ def test_fuzz_against_the_reference(build, chunk):
     assert f"0 of {each} seeds failed" in done.stdout
 
 
+def test_a_broken_link_gives_no_wrong_result(build):
+    """Every run with a link cut somewhere ends, and each rank has right results or knows that it has failed."""
+    done = run(build("fuzz"), "--seeds", "400", "--first", "20000", "--break")
+    assert done.returncode == 0, done.stdout[-4000:]
+
+
 def test_a_seed_replays_exactly(build):
     done = run(build("fuzz"), "--seeds", "20", "--first", "9000", "--twice")
     assert done.returncode == 0, done.stdout[-4000:]
@@ -141,21 +147,14 @@ def test_every_fault_has_its_test():
 
 def test_thread_sanitizer(build, compiler, tmp_path):
     sanitizer(compiler, "thread", tmp_path)
-    small = ["--ranks", "4", "--threads", "64", "--blocks", "2", "--epochs", "2", "--objects", "1"]
-    done = run(build("fuzz", "--tsan"), "--seeds", "8", "--dp", "1", *small, "--experts", "9", "--top-k", "4")
-    assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
-    raced = run(
-        build("fuzz", "--tsan", "--bug", "2"),
-        "--seeds",
-        "1",
-        "--dp",
-        "1",
-        *small,
-        "--experts",
-        "9",
-        "--top-k",
-        "4",
+    few = (
+        "--threads 64 --blocks 2 --epochs 2 --objects 1 --experts 9 --top-k 4 --tokens 6 --hidden 16".split()
     )
+    for ranks, dp in (3, 1), (4, 2):
+        shape = ["--ranks", str(ranks), "--dp", str(dp)]
+        done = run(build("fuzz", "--tsan"), "--seeds", "8", *shape, *few)
+        assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
+    raced = run(build("fuzz", "--tsan", "--bug", "2"), "--seeds", "1", "--ranks", "3", "--dp", "1", *few)
     assert "data race" in raced.stderr
     assert "dispatch_send.cuh" in raced.stderr
 

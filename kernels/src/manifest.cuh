@@ -63,7 +63,6 @@ __device__ inline std::uint32_t running_sums(std::uint32_t* values, std::uint32_
     if (i < n) values[i] = from + sum - mine;
     from += __shfl_sync(kAll, sum, kLanes - 1);
   }
-  __syncwarp();
   return from;
 }
 
