@@ -16,6 +16,7 @@ KERNELS = Path(__file__).resolve().parents[1] / "kernels"
 SEEDS_IN_CI, CHUNKS = 2000, 4
 
 # fault -> number, seeds within which it must show, what is fixed of the shape; shares: kernels/README.md
+FEW = "--threads 64 --blocks 2 --epochs 2 --objects 1 --experts 9 --top-k 4 --tokens 6 --hidden 16"
 GROUPS = "--ranks 8 --dp 4 --experts 8 --top-k 2 --tokens 3 --epochs 8 --objects 1"
 PLANTED = {
     "missing_barrier": (1, 10, ""),
@@ -93,7 +94,7 @@ def test_fuzz_against_the_reference(build, chunk):
 
 
 def test_a_broken_link_gives_no_wrong_result(build):
-    """Every run with a link cut somewhere ends, and each rank has right results or knows that it has failed."""
+    """Every run with a link cut somewhere ends, and each rank has right results or knows that it failed."""
     done = run(build("fuzz"), "--seeds", "400", "--first", "20000", "--break")
     assert done.returncode == 0, done.stdout[-4000:]
 
@@ -147,14 +148,13 @@ def test_every_fault_has_its_test():
 
 def test_thread_sanitizer(build, compiler, tmp_path):
     sanitizer(compiler, "thread", tmp_path)
-    few = (
-        "--threads 64 --blocks 2 --epochs 2 --objects 1 --experts 9 --top-k 4 --tokens 6 --hidden 16".split()
-    )
     for ranks, dp in (3, 1), (4, 2):
         shape = ["--ranks", str(ranks), "--dp", str(dp)]
-        done = run(build("fuzz", "--tsan"), "--seeds", "8", *shape, *few)
+        done = run(build("fuzz", "--tsan"), "--seeds", "8", *shape, *FEW.split())
         assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
-    raced = run(build("fuzz", "--tsan", "--bug", "2"), "--seeds", "1", "--ranks", "3", "--dp", "1", *few)
+    raced = run(
+        build("fuzz", "--tsan", "--bug", "2"), "--seeds", "1", "--ranks", "3", "--dp", "1", *FEW.split()
+    )
     assert "data race" in raced.stderr
     assert "dispatch_send.cuh" in raced.stderr
 
