@@ -17,7 +17,7 @@ SEEDS_IN_CI, CHUNKS = 2000, 4
 
 # fault -> number, seeds within which it must show, what is fixed of the shape; shares: kernels/README.md
 FEW = "--threads 64 --blocks 2 --epochs 2 --objects 1 --experts 9 --top-k 4 --tokens 6 --hidden 16"
-GROUPS = "--ranks 8 --dp 4 --experts 8 --top-k 2 --tokens 3 --epochs 8 --objects 1 --slow 40 --lazy 20 --network 50"
+GROUPS = "--ranks 8 --dp 4 --experts 8 --top-k 2 --tokens 3 --epochs 8 --slow 40 --lazy 20 --network 50"
 PLANTED = {
     "missing_barrier": (1, 10, ""),
     "list_too_early": (2, 120, ""),
