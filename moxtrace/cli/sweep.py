@@ -130,6 +130,7 @@ def _run(
 
     if output is None and not dry_run:
         raise click.UsageError("give the sweep's folder with -o DIR (or only look with --dry-run)")
+    place = None if dry_run or emit_slurm else _place(jobs, dask, dask_timeout)
     plan = load_plan(sweep, overrides, many=yes)
     if dry_run or output is None:
         _list(plan, as_json)
@@ -152,7 +153,7 @@ def _run(
             update(done, total, what)
 
         outcome = run_sweep(
-            plan, output, _place(jobs, dask, dask_timeout), retry_failed=retry_failed,
+            plan, output, place, retry_failed=retry_failed,
             shard=Shard.of(shard) if shard else None, astra_sim=astra_sim, timeout_s=timeout, anyway=yes,
             progress=tell,
         )  # fmt: skip

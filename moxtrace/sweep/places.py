@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
 from moxtrace.sweep.memory import available_bytes
-from moxtrace.sweep.pool import InProcess, LocalProcesses, WorkerDiedError
+from moxtrace.sweep.pool import InProcess, LocalProcesses, WorkerDiedError, start_server
 
 __all__ = ["Given", "Local", "Place"]
 
@@ -56,6 +56,8 @@ class Local:
     def __init__(self, jobs: int) -> None:
         self.at_once = jobs
         self.memory_bytes = _SHARE * available_bytes()
+        if jobs > 1:
+            start_server()
 
     def threads(self, size_bytes: float, runs: int) -> int:
         """The cores, shared among the runs that fit beside each other."""

@@ -14,13 +14,14 @@ import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar
 
 from moxtrace.errors import MoxtraceError
 
-__all__ = ["InProcess", "LocalProcesses", "WorkerDiedError"]
+__all__ = ["InProcess", "LocalProcesses", "WorkerDiedError", "start_server"]
 
 T = TypeVar("T")
 
@@ -51,9 +52,8 @@ class LocalProcesses(Executor):
     """
 
     def __init__(self, workers: int) -> None:
-        # the server imports everything once, and a worker is a copy of it
+        start_server()
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["moxtrace.sweep.work"])
         self._tasks: queue.SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]] | None]
         self._tasks = queue.SimpleQueue()
         self._processes: dict[int, BaseProcess] = {}
@@ -114,6 +114,15 @@ class LocalProcesses(Executor):
         finally:
             if worker is not None:
                 worker.end()
+
+
+def start_server() -> None:
+    """Start the process that imports everything once, and of which each worker is a copy.
+
+    It takes half a second, in which the one who will need workers can read what they are to do.
+    """
+    multiprocessing.get_context("forkserver").set_forkserver_preload(["moxtrace.sweep.work"])
+    forkserver.ensure_running()
 
 
 class _Call:
