@@ -124,7 +124,7 @@ void fix(Case& c, std::map<std::string, std::uint64_t> fixed) {
       take("objects", c.objects), take("blocks", c.blocks);
   take("threads", c.threads), take("dispatch", c.shape.dispatch), take("expert-out", c.shape.expert_out),
       take("combine", c.shape.combine);
-  take("row-align", c.shape.row_align), take("row-capacity", c.shape.row_capacity),
+  take("row-align", c.shape.row_align), take("row-capacity", c.shape.row_capacity), take("wire-fp32", c.shape.wire_fp32),
       take("self-put", c.shape.self_put), take("peers", c.machine.peer_percent),
       take("lazy", c.machine.lazy_percent);
   take("slow", c.machine.slow_percent), take("network", c.machine.network_percent),
