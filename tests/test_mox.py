@@ -8,12 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from moxtrace.demand import demand_of
 from moxtrace.errors import RoutingError
 from moxtrace.routing import loads, policies, route
 from moxtrace.routing.mox import kernels, policy
 from moxtrace.routing.mox.tables import MoxTables
 from moxtrace.routing.mox.train import compute_tables
 from moxtrace.routing.weights import compute_weights
+from moxtrace.topology import build
 from tests.reference import mox as twin
 from tests.reference.routing import check_forest, rows_of
 from tests.test_cli import fails, moxtrace
@@ -287,6 +289,34 @@ def test_tables_balance_an_expander():
     assert level < 1.08  # of mox, the last
     assert busiest["mox"] < min(busiest["tree"], busiest["mox-paper"])
     assert tables.share.sum() / kernels.FINE == pytest.approx(32 * tables.prior.sum() / kernels.FINE, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "npus", "parameters"),
+    [
+        ("expander", 8, {"degree": 4}),
+        ("expander", 12, {"degree": 4}),
+        ("ring", 8, {}),
+        ("mesh", 16, {"dims": [4, 4]}),
+        ("fully-connected", 8, {}),
+        ("hypercube", 16, {}),
+    ],
+)
+def test_small_networks_are_no_worse_than_under_tree(kind, npus, parameters):
+    topology = build(kind, npus, seed=1, **parameters)
+    host = np.random.default_rng(3).permutation(np.arange(64, dtype=np.int32) % npus)
+    # half of the sources prefer other experts than the rest: the tables expect neither
+    rng = np.random.default_rng(4)
+    source = np.repeat(np.arange(npus, dtype=np.int32), 1500)
+    weight = np.where(source[:, None] % 2 == 0, rng.gamma(2, size=64), rng.gamma(2, size=64))
+    ids = np.argsort(rng.exponential(size=weight.shape) / weight, axis=1)[:, :6].astype(np.int32)
+    traffic = demand_of(source, ids, host, npus)
+    tables = compute_tables(topology, host, 64, 6, seed=2)
+    ours, tree = (
+        loads.link_load(route(topology, traffic, policy, given, 1)).max()
+        for policy, given in (("mox", tables), ("tree", None))
+    )
+    assert ours <= 1.05 * tree
 
 
 def test_far_apart_the_better_measure_of_ways_is_kept():

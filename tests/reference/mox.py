@@ -86,10 +86,11 @@ class Network:
         p = popularity[self.ends[e][1]]
         sent = seen * self.share[source][e]
         ahead = used * FINE - (sent * p >> 10)
-        ratio = p + ahead * UNIT // (min(sent, self.npus**2 * FINE // 4) + 4 * FINE)
+        ratio = p + ahead * UNIT // (sent + 4 * FINE)
         most = 102 + (308 * (UNIT - calm) >> 10)
         excess = (ratio * self.level[e] * (2**30 // busiest) >> 30) - UNIT
-        return 51 + hop + exponential(min(excess, most) + (min(self.price[e], 410) * calm >> 10) + UNIT)
+        toll = min(self.price[e], 410) * calm >> 10
+        return 51 + hop + exponential(min(excess + toll, most + max(toll, 0)) + UNIT)
 
     def tree(self, source, pending, cost, hop):
         """Links of one tree, without the relays that serve nobody."""

@@ -55,8 +55,6 @@ ALPHA = 10  # steepness of the cost
 FLOOR = 51  # a link costs this at least: 0.05
 PRIOR_TOKENS = 8  # weight of the uniform prior in a destination's popularity, in tokens
 PRIOR_COPIES = 4  # weight of the popularity in a link's ratio, in copies
-# pairs of NPUs for each copy from which on a link's ratio follows the count, not the quotient
-STIFF_PAIRS = 4
 NEAR, FAR = 102, 410  # greatest excess of a link that still counts: 0.1 where the mean binds, else up to 0.4
 TOLL = 4  # what an extra relay must save, and what coverage is worth, in hops
 HALF = 512
@@ -154,18 +152,19 @@ def popularity_at(dst, popularity, at_link):
 @kernel
 def price_links(tables, source, seen, used, at_link, own, cost):
     """Costs of all links, from the counters as they stand after ``seen`` tokens."""
-    share, level, price, _, prior, exponential, _ = tables
+    share, level, price, _, _, exponential, _ = tables
     inverse = (np.int64(1) << 30) // own[0]
     hop, calm, most = own[1], own[2], own[3]
-    memory = len(prior) * len(prior) * FINE // STIFF_PAIRS
     last = np.int64(len(exponential) - 1)
     row = share[source]
     for e in range(len(cost)):
         p = at_link[e]
         sent = seen * row[e]
         ahead = (used[e] << 20) - (sent * p >> 10)
-        ratio = p + quotient(ahead * UNIT, min(sent, memory) + PRIOR_COPIES * FINE)
-        excess = min((ratio * level[e] * inverse >> 30) - UNIT, most) + (price[e] * calm >> 10)
+        ratio = p + quotient(ahead * UNIT, sent + PRIOR_COPIES * FINE)
+        toll = price[e] * calm >> 10
+        # a discount does not hide that a link is hot
+        excess = min((ratio * level[e] * inverse >> 30) - UNIT, most - min(toll, 0)) + toll
         cost[e] = min(max(excess + UNIT, 0), last)
     for e in range(len(cost)):
         cost[e] = FLOOR + hop + exponential[np.uint64(cost[e])]

@@ -18,12 +18,14 @@ over the mean.
 1 to 32 (at least one for every 512 links); in between they are frozen, so those tokens do not depend on each
 other.  With ``x_e`` copies sent over ``e``, which leads to ``d``, in ``t`` tokens::
 
-    ratio_e  = p_d + (x_e - t share_e p_d) / (min(t share_e, npus^2 / 4) + 4)
-    excess_e = min(ratio_e level_e / M - 1, 0.1 + 0.3 (1 - c)) + min(price_e, 0.4) c
+    ratio_e  = p_d + (x_e - t share_e p_d) / (t share_e + 4)
+    toll_e   = min(price_e, 0.4) c
+    excess_e = min(ratio_e level_e / M - 1 + toll_e, 0.1 + 0.3 (1 - c) + max(toll_e, 0))
     cost_e   = 0.05 + h + exp(10 excess_e)
 
-The ratio is ``x_e / (t share_e)`` where that is well known, and nearer the popularity where it is not.  With
-many copies and few sources, whose errors average less, a copy too many goes on counting as much.
+The ratio is ``x_e / (t share_e)`` where that is well known, and nearer the popularity where it is not.  How
+far it counts is limited, so that a source whose tokens differ from the others' does not flee its own links;
+a discount (a price below 0) does not hide that a link is hot.
 
 **A tree** starts from the source, its first holder.  While destinations are left:
 
