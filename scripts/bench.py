@@ -24,6 +24,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from bench_mox import bench_boardfly, bench_mox_grid, bench_mox_short, bench_mox_speed
 from bench_rows import Row, command_cost, higher, lower, seconds
+from bench_sweep import bench_sweep
 
 from moxtrace.chakra import reader, writer
 from moxtrace.chakra.trace import COMP, RECV, SEND, Trace
@@ -338,6 +339,7 @@ BENCHES = {
     "boardfly": bench_boardfly,
     "main-job": bench_main_job,
     "start": bench_start,
+    "sweep": bench_sweep,
 }
 
 
