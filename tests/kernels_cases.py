@@ -76,7 +76,8 @@ def give(shape, seed, exact):
             continue
         tokens = int(torch.randint(0, shape.max_tokens + 1, (1,), generator=generator))
         size = (tokens, shape.top_k)
-        experts = torch.rand((tokens, shape.experts), generator=generator).argsort(1)[:, : shape.top_k].contiguous()
+        order = torch.rand((tokens, shape.experts), generator=generator).argsort(1)
+        experts = order[:, : shape.top_k].contiguous()
         experts[torch.rand(size, generator=generator) < 0.2] = -1
         weights = (
             torch.randint(-2, 3, size, generator=generator).float()
