@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from moxtrace.engine.blocks.links.kernels import hand, next_event, released, start
+from moxtrace.engine.blocks.links.kernels import coming, hand, next_event, released, start
 from moxtrace.engine.blocks.links.prefetch import prefetch
 from moxtrace.engine.kernels import (
     ARRIVE,
@@ -46,6 +46,7 @@ __all__ = [
 
 NONE = -1
 ROOT = -2
+FAR, NEAR = 12, 6  # events ahead at which a record is fetched, and what it points to
 LINK, UP, LEFT, BEHIND = 0, 1, 2, 3
 TOTAL = 16  # LEFT of combine holds how many inputs there are above these bits, and how many are missing below
 MISSING = (1 << TOTAL) - 1
@@ -223,25 +224,32 @@ def _send(b, s, links, item):
 
 @kernel
 def _note_start(b, s, links, phase, item):
-    """Count a start; what its arrival will touch is fetched meanwhile."""
+    """Count a start."""
     if len(s.place):
         s.place[item] = s.started[phase]
     if len(s.times):
         s.times[item, 1] = links.clock[NOW]
     s.started[phase] += 1
-    up = np.int64(s.items[item, UP])
-    if phase == 1:
-        up = b.dispatches + (up if up >= 0 else b.combines - 2 - up)
-    if up >= 0:
-        prefetch(s.items, up)
 
 
 @kernel
-def _foresee(s, links, link):
-    """Fetch the item that a link will serve next."""
-    item = np.int64(links.ends[link, 0])
-    if item != NONE:
-        prefetch(s.items, item)
+def _look_ahead(b, s, links):
+    """Fetch the records that events behind the last one in its queue will need."""
+    what = coming(links, FAR)
+    if what >= 0:
+        kind, item = what & 3, (what >> 2) & 0xFFFFFFFF
+        if kind == FREE:
+            item = np.int64(links.ends[what >> 34, 0])
+        if item != NONE:
+            prefetch(s.items, item)
+    what = coming(links, NEAR)
+    if what >= 0 and what & 3 == ARRIVE:
+        item = (what >> 2) & 0xFFFFFFFF
+        up = np.int64(s.items[item, UP])
+        if item >= b.dispatches:
+            up = b.dispatches + (up if up >= 0 else b.combines - 2 - up)
+        if up >= 0:
+            prefetch(s.items, up)
 
 
 @kernel
@@ -420,6 +428,7 @@ def run(b, s, links, limit):
         what = next_event(links)
         if what < 0:
             return False
+        _look_ahead(b, s, links)
         kind, item, where = what & 3, (what >> 2) & 0xFFFFFFFF, what >> 34
         if kind == ARRIVE:
             if item < b.dispatches:
@@ -432,7 +441,6 @@ def run(b, s, links, limit):
                 phase = 0 if waiting < b.dispatches else 1
                 start(links, phase, where, item, waiting)
                 _note_start(b, s, links, phase, waiting)
-                _foresee(s, links, where)
         elif kind == LATER:
             _computed_late(b, s, links, item)
         else:

@@ -34,6 +34,7 @@ class Links(NamedTuple):
     ends: NDArray[np.int32]  # shape (links, 2): first and last item that waits
     queues: NDArray[np.int64]  # shape (queues, 6): the first event's time and order, its place and the end
     ring: NDArray[np.int64]  # shape (room, 3): the queues' events, each queue in its part
+    last: NDArray[np.int64]  # one entry: the queue of the last event, or IN_HEAP
     heap: NDArray[np.int64]
     clock: NDArray[np.int64]
 
@@ -77,7 +78,7 @@ def new_links(network, sizes, messages, heap_room, clock):
     return Links(
         lane_ptr, cycles, place[kind], np.full((int(lane_ptr[-1]), 2), -1, np.int64),
         np.full((network.num_links, 2), NONE, np.int32), queues, np.empty((sum(parts), 3), np.int64),
-        np.empty((heap_room + rest + 1, 3), np.int64), clock,
+        np.full(1, IN_HEAP, np.int64), np.empty((heap_room + rest + 1, 3), np.int64), clock,
     )  # fmt: skip
 
 
@@ -111,7 +112,9 @@ def next_event(links):
         if queues[at, TIME] < time or (queues[at, TIME] == time and queues[at, ORDER] < seq):
             first, time, seq = np.int64(at), queues[at, TIME], queues[at, ORDER]
     if clock[SIZE] > 0 and (links.heap[0, 0] < time or (links.heap[0, 0] == time and links.heap[0, 1] < seq)):
+        links.last[0] = IN_HEAP
         return pop(links.heap, clock)
+    links.last[0] = first
     if first == -1:
         return first
     clock[NOW] = time
@@ -128,6 +131,19 @@ def next_event(links):
         queue[TIME] = links.ring[base + (head & mask), 0]
         queue[ORDER] = links.ring[base + (head & mask), 1]
     return what
+
+
+@kernel
+def coming(links, places):
+    """What will happen so many places behind the last event in its queue; -1 where nothing is scheduled."""
+    at = links.last[0]
+    if at == IN_HEAP:
+        return np.int64(-1)
+    queue = links.queues[at]
+    event = queue[HEAD] + places
+    if event >= queue[TAIL]:
+        return np.int64(-1)
+    return links.ring[queue[BASE] + (event & queue[MASK]), 2]
 
 
 @kernel
