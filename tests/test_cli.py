@@ -219,7 +219,7 @@ def test_plot(made):
         moxtrace("plot", "run", "-o", name, "--force", cwd=folder)
         assert (folder / name).read_bytes() == first
     assert first.count(b"<svg") == 1
-    assert "use .png, .svg or .pdf" in fails("plot", "run", "-o", "loads.doc", cwd=folder)
+    assert "expected .png, .svg, .pdf" in fails("plot", "run", "-o", "loads.doc", cwd=folder)
 
 
 def test_unequal_links_are_routed_and_simulated(made):
