@@ -132,7 +132,7 @@ def test_a_scheduler_without_workers_is_said(tmp_path):
 
 
 def test_workers_of_another_version_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("moxtrace.sweep.cluster.__version__", "9.9.9")
+    monkeypatch.setattr("moxtrace.sweep.cluster.code_version", lambda: "9.9.9")
     with (
         cluster(n_workers=1) as started,
         pytest.raises(ExternalToolError, match="worker tcp://.* has moxtrace .*; install 9.9.9 there"),

@@ -6,6 +6,7 @@ import pytest
 
 from moxtrace.errors import ConfigError
 from moxtrace.sweep import load_plan
+from moxtrace.sweep.code import hash_of_code
 from tests.sweeps import BASE, GRID, planned, written
 
 
@@ -122,10 +123,29 @@ def test_a_name_changes_with_what_decides_the_result(tmp_path, change):
     assert not before & {run.run for run in load_plan(path, [change]).runs}
 
 
-def test_a_name_changes_with_the_version(tmp_path, monkeypatch):
+def test_a_name_changes_with_the_code(tmp_path, monkeypatch):
     before = planned(tmp_path).runs[0].run
-    monkeypatch.setattr("moxtrace.sweep.plan.__version__", "9.9.9")
+    monkeypatch.setattr("moxtrace.sweep.plan.code_version", lambda: "9.9.9")
     assert planned(tmp_path).runs[0].run != before
+
+
+@pytest.mark.parametrize(
+    ("file", "counts"),
+    [
+        ("routing/kernels.py", True), ("models/presets.yaml", True), ("sweep/work.py", True),
+        ("new.py", True), ("plots/style.py", False), ("cli/sweep.py", False), ("sweep/slurm.py", False),
+        ("doctor.py", False),
+    ],
+)  # fmt: skip
+def test_code_counts_where_it_decides_results(tmp_path, file, counts):
+    path = tmp_path / file
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"a = 1\nb = 2\n")
+    before = hash_of_code(tmp_path)
+    path.write_bytes(b"a = 1\r\nb = 2\r\n")
+    assert hash_of_code(tmp_path) == before
+    path.write_bytes(b"a = 1\nb = 3\n")
+    assert (hash_of_code(tmp_path) != before) == counts
 
 
 # ------------------------------------------------------------------------------------- what is wrong

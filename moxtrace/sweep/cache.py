@@ -20,12 +20,12 @@ from typing import Any, NamedTuple, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from moxtrace import __version__
 from moxtrace.errors import MoxtraceError, OutputError
 from moxtrace.outputs import written_aside
 from moxtrace.routing.mox.tables import MoxTables
 from moxtrace.routing.weights import Weights
 from moxtrace.shelf import Kind, Shelf
+from moxtrace.sweep.code import code_version
 from moxtrace.sweep.locks import held
 from moxtrace.topology import Topology
 
@@ -169,7 +169,7 @@ class Cache(Shelf):
         """
         if kind == "routes" and not self._keep_routes:
             return make()
-        path = self._folder / kind / f"{digest(__version__, kind, parts)}.npz"
+        path = self._folder / kind / f"{digest(code_version(), kind, parts)}.npz"
         found = self._read(kind, path)
         if found is not _ABSENT:
             return cast(T, found)

@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from moxtrace import __version__
 from moxtrace.errors import ConfigError, ExternalToolError
+from moxtrace.sweep.code import code_version
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -142,10 +142,10 @@ class Dask:
             ) from None
         found: dict[str, Any] = client.run(_version, on_error="return")
         for worker, version in sorted(found.items()):
-            if version != __version__:
+            if version != code_version():
                 has = f"moxtrace {version}" if isinstance(version, str) else f"no moxtrace ({version})"
                 raise ExternalToolError(
-                    f"--dask {self._address}: worker {worker} has {has}; install {__version__} there"
+                    f"--dask {self._address}: worker {worker} has {has}; install {code_version()} there"
                 )
 
 
@@ -164,5 +164,5 @@ def _scheduler_of(address: str) -> str:
 
 
 def _version() -> str:
-    """Version of moxtrace on a worker."""
-    return __version__
+    """Version of moxtrace on a worker, and of its code."""
+    return code_version()

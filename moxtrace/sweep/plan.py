@@ -20,12 +20,12 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from moxtrace import __version__
 from moxtrace.config import PATH_KEYS, RunConfig, Setting, resolve, setting_of
 from moxtrace.documents import Document, explain, read_document
 from moxtrace.errors import ConfigError
 from moxtrace.rundir import sha256_of
 from moxtrace.sweep.axes import Axis, axes_of
+from moxtrace.sweep.code import code_version
 
 __all__ = ["ENGINES", "MOST_RUNS", "Plan", "PlannedRun", "load_plan"]
 
@@ -60,7 +60,7 @@ class PlannedRun:
     ----------
     run : str
         Its name: a hash of the configuration, the contents of the files that it names, engine, repeat and
-        version.
+        code.
     config : RunConfig
         Seeds moved by the repeat.
     engine : {"builtin", "builtin-traces", "astra-sim"}
@@ -285,7 +285,7 @@ def _name_of(config: RunConfig, engine: str, repeat: int, bound: str) -> str:
     for block, key in PATH_KEYS:
         if value[block][key] is not None:
             value[block][key] = _content(value[block][key])
-    text = json.dumps([__version__, value, engine, repeat, bound], sort_keys=True)
+    text = json.dumps([code_version(), value, engine, repeat, bound], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
