@@ -16,9 +16,10 @@ from typing import Annotated, Any, Literal, get_args
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from moxtrace import models
 from moxtrace.documents import Document, explain, parse_value, read_document
 from moxtrace.errors import ConfigError
-from moxtrace.kinds import COMMON, KINDS, misfit, near
+from moxtrace.kinds import COMMON, KINDS, POLICIES, misfit, near
 
 __all__ = [
     "ComputeConfig",
@@ -408,7 +409,14 @@ def _check_together(config: RunConfig, origins: _Origins) -> None:
         refuse(("topology", "npus"), f"missing; say how many NPUs there are{other}")
     if config.placement.kind == "file" and config.placement.path is None:
         refuse(("placement", "path"), "missing; kind: file reads the placement from a file")
+    if config.routing.policy not in POLICIES:
+        refuse(
+            ("routing", "policy"),
+            f"unknown policy {config.routing.policy!r}; {near(config.routing.policy, POLICIES)}",
+        )
     model = config.model
+    if model.preset is not None and (unknown := models.unknown(model.preset)):
+        refuse(("model", "preset"), unknown)
     shapes = ("num_experts", "top_k", "hidden_dim", "intermediate_dim")
     if model.preset is None:
         for key in shapes:

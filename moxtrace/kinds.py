@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["COMMON", "KINDS", "PARAMETERS", "Kind", "Parameter", "misfit", "near"]
+__all__ = ["COMMON", "KINDS", "PARAMETERS", "POLICIES", "Kind", "Parameter", "misfit", "near"]
 
 COMMON = ("kind", "npus", "degree", "link_gbps", "latency_ns", "lanes", "seed", "failed")
+POLICIES = ("min-hop", "tree", "mox-paper", "mox", "switch")  # ways to route
 
 
 @dataclass(frozen=True)

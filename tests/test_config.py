@@ -107,6 +107,18 @@ WHOLE = [
     ("traffic: {sampling: uniform}\ntopology: {kind: graph}\n", "topology.path: missing"),
     ("traffic: {sampling: uniform}\ntopology: {npus: 4}\nmodel: {top_k: 2}\n", "model.num_experts: missing"),
     ("topology: {npus: 4, kind: ring}\nrecording: \n", "recording.path: missing"),
+    (
+        GOOD + "routing:\n  policy: mox-papr\n",
+        r"run.yaml:8: routing.policy: unknown policy 'mox-papr'; did you mean 'mox-paper'\?; expected one of",
+    ),
+    (
+        GOOD.replace("-v3", "-v33"),
+        r"run.yaml:1: model.*: model 'deepseek-v33' is no preset; the nearest are deepseek-v3, ",
+    ),
+    (
+        GOOD.replace("model: deepseek-v3", "model:\n  top_k: 4\n  preset: mixtrl"),
+        r"run.yaml:3: model.preset: model 'mixtrl' is no preset; the nearest are mixtral",
+    ),
 ]
 
 

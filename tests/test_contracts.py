@@ -16,8 +16,8 @@ from moxtrace.cli import COMMANDS
 ROOT = Path(moxtrace.__file__).parent
 # data walks from the first to the last; a room imports only from rooms before it, or from itself
 ROOMS = [
-    "errors", "jit", "outputs", "machine", "shelf", "units", "documents", "kinds", "rundir", "config",
-    "models", "recordings", "sampling", "placement", "coactivation", "topology", "demand", "replicas",
+    "errors", "jit", "outputs", "machine", "shelf", "units", "documents", "kinds", "rundir", "models",
+    "config", "recordings", "sampling", "placement", "coactivation", "topology", "demand", "replicas",
     "transfers", "routing", "bound", "chakra", "lowering", "verify", "engine", "baseline", "scenario",
     "failures", "generate", "simulate", "timeline", "doctor", "sweep", "plots", "report", "cli", "__main__",
 ]  # fmt: skip

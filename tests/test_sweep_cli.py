@@ -60,13 +60,16 @@ def test_a_dry_run_lists_the_runs_and_makes_nothing(tmp_path):
 
 
 def test_a_failed_run_makes_the_exit_status_1(tmp_path):
-    written(tmp_path, GRID.replace("min-hop", "nonsense"))
+    written(
+        tmp_path,
+        GRID.replace("routing.policy: [tree, min-hop, switch]", "placement.redundant: [0, 1, 1000000]"),
+    )
     done = moxtrace("sweep", "sweep.yaml", "-o", "out", "--jobs", 1, status=1, cwd=tmp_path)
     assert "6 runs: 4 ok, 2 failed" in done.stdout
     assert done.stderr.count("failed: ") == 2
-    assert "routing policy 'nonsense' is unknown" in done.stderr
+    assert "placement.redundant" in done.stderr
     status = moxtrace("sweep", "status", "out", cwd=tmp_path)
-    assert "routing policy 'nonsense' is unknown" in status.stderr
+    assert "placement.redundant" in status.stderr
 
 
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])

@@ -156,6 +156,14 @@ def test_code_counts_where_it_decides_results(tmp_path, file, counts):
     [
         ("grid: {}\n", "sweep.yaml: base: missing; expected a configuration, or the path of one"),
         ("base: none.yaml\n", "sweep.yaml:1: base: no file"),
+        (
+            "base: base.yaml\ngrid:\n  routing.policy: [tre]\n",
+            "yaml:3: routing.policy: unknown policy 'tre'; did",
+        ),
+        (
+            "base: base.yaml\ngrid:\n  model.preset: [mixtrl]\n",
+            "yaml:3: model.preset: model 'mixtrl' is no pres",
+        ),
         ("base: 3\n", "sweep.yaml:1: base: found 3; expected a configuration"),
         ("base: base.yaml\nrepeat: 3\n", "sweep.yaml:2: repeat: unknown key; did you mean 'repeats'?"),
         ("base: base.yaml\nrepeats: 0\n", "sweep.yaml:2: repeats: found 0; expected a value >= 1"),

@@ -1,5 +1,5 @@
 """Model shapes as data."""
 
-from moxtrace.models.shape import ModelShape, load, names
+from moxtrace.models.shape import ModelShape, load, names, unknown
 
-__all__ = ["ModelShape", "load", "names"]
+__all__ = ["ModelShape", "load", "names", "unknown"]

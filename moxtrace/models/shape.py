@@ -15,7 +15,7 @@ import yaml
 
 from moxtrace.errors import ConfigError
 
-__all__ = ["ModelShape", "load", "names"]
+__all__ = ["ModelShape", "load", "names", "unknown"]
 
 
 @dataclass(frozen=True)
@@ -129,6 +129,24 @@ def names() -> list[str]:
     return sorted(_presets())
 
 
+def _key(name: str) -> str:
+    return name.strip().lower().replace("_", "-").replace(" ", "-")
+
+
+def unknown(name: str) -> str | None:
+    """Why a name is no preset's, with the nearest ones; None where it is.
+
+    Parameters
+    ----------
+    name : str
+        Capitals and underscores do not matter.
+    """
+    if _key(name) in _presets():
+        return None
+    near = difflib.get_close_matches(_key(name), names(), 3, 0.4) or names()
+    return f"model {name!r} is no preset; the nearest are {', '.join(near)}"
+
+
 def load(name: str) -> ModelShape:
     """Look up a preset.
 
@@ -142,8 +160,6 @@ def load(name: str) -> ModelShape:
     ConfigError
         For an unknown name; the nearest ones are named.
     """
-    key = name.strip().lower().replace("_", "-").replace(" ", "-")
-    if key not in _presets():
-        near = difflib.get_close_matches(key, names(), 3, 0.4) or names()
-        raise ConfigError(f"model {name!r} is no preset; the nearest are {', '.join(near)}")
-    return ModelShape(**_presets()[key])
+    if why := unknown(name):
+        raise ConfigError(why)
+    return ModelShape(**_presets()[_key(name)])

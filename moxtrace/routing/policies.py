@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from moxtrace.demand import Demand
 from moxtrace.errors import RoutingError
+from moxtrace.kinds import POLICIES
 from moxtrace.routing.kernels import hop_distances, route_paths, route_trees
 from moxtrace.routing.mox.policy import kernel_for
 from moxtrace.routing.mox.tables import MoxTables
@@ -30,7 +31,6 @@ from moxtrace.transfers import Phase
 
 __all__ = ["POLICIES", "TABLE_POLICIES", "UNICAST_POLICIES", "WEIGHTED_POLICIES", "route", "threads_at_most"]
 
-POLICIES = ("min-hop", "tree", "mox-paper", "mox", "switch")
 WEIGHTED_POLICIES = ("mox-paper",)  # one weight per link
 TABLE_POLICIES = ("mox",)
 
