@@ -50,13 +50,17 @@ def test_run_may_be_left_out_and_status_tells(tmp_path):
 def test_a_dry_run_lists_the_runs_and_makes_nothing(tmp_path):
     written(tmp_path)
     text = moxtrace("sweep", "sweep.yaml", "--dry-run", cwd=tmp_path).stdout
-    assert "6 runs, about" in text
+    assert "6 runs, 6 to do, about" in text
     assert text.count("builtin") == 6
     listed = json.loads(moxtrace("sweep", "sweep.yaml", "--dry-run", "--json", cwd=tmp_path).stdout)
     assert listed["runs"][0]["routing.policy"] == "tree"
     assert listed["runs"][0]["estimated_s"] > 0
     assert listed["runs"][0]["estimated_bytes"] > 1e7
     assert sorted(path.name for path in tmp_path.iterdir()) == ["base.yaml", "sweep.yaml"]
+    moxtrace("sweep", "sweep.yaml", "-o", "out", "--jobs", 1, cwd=tmp_path)
+    sorted((tmp_path / "out" / "rows").glob("*.json"))[0].unlink()
+    text = moxtrace("sweep", "sweep.yaml", "-o", "out", "--dry-run", cwd=tmp_path).stdout
+    assert "6 runs, 1 to do, about" in text
 
 
 def test_a_failed_run_makes_the_exit_status_1(tmp_path):
@@ -203,3 +207,27 @@ def test_a_missing_simulator_fails_its_runs_only(tmp_path):
     )
     assert "4 runs: 2 ok, 2 failed" in done.stdout
     assert "--astra-sim: no program at /no/such" in done.stderr
+
+
+def test_what_a_failed_simulator_wrote_is_kept(tmp_path):
+    """A stand-in that simulates nothing: its logs lie where the row's reason says."""
+    model = "{num_experts: 12, top_k: 2, hidden_dim: 64, intermediate_dim: 64}"
+    (tmp_path / "sweep.yaml").write_text(
+        f"base: {{model: {model}, traffic: {{tokens_per_npu: 2, sampling: uniform}}, "
+        "topology: {kind: ring, npus: 6}}\ngrid: {routing.policy: [tree, min-hop]}\nengine: astra-sim\n"
+    )
+    program = tmp_path / "stand-in"
+    program.write_text(
+        "#!/bin/sh\n"
+        "if [ $# -gt 0 ]; then echo nothing was done; exit 3; fi\n"
+        "echo Error parsing options >&2\nexit 255\n"
+    )
+    program.chmod(0o755)
+    done = moxtrace(
+        "sweep", "sweep.yaml", "-o", "out", "--jobs", 1, "--astra-sim", program, status=1, cwd=tmp_path
+    )
+    assert "scratch" not in done.stderr
+    assert not list((tmp_path / "out" / "scratch").glob("*"))
+    kept = list((tmp_path / "out" / "logs").glob("*/astra-sim.*/run.json"))
+    assert len(kept) == 2, done.stderr
+    assert all(str(path.parent.relative_to(tmp_path)) in done.stderr for path in kept)

@@ -133,7 +133,7 @@ def _run(
     place = None if dry_run or emit_slurm else _place(jobs, dask, dask_timeout)
     plan = load_plan(sweep, overrides, many=yes)
     if dry_run or output is None:
-        _list(plan, as_json)
+        _list(plan, output, as_json)
         return
     if emit_slurm:
         given = {"--set": overrides, "--retry-failed": retry_failed, "--yes": yes, "--astra-sim": astra_sim,
@@ -196,32 +196,37 @@ def _say_failures(outcome: Outcome) -> None:
         click.echo(f"failed: {outcome.failed - _SHOWN} more; their reasons stand in the table", err=True)
 
 
-def _list(plan: Plan, as_json: bool) -> None:
-    """The runs with what they will cost, everything computed anew."""
+def _list(plan: Plan, output: Path | None, as_json: bool) -> None:
+    """The runs with what they cost when everything is computed anew, and which are there already."""
     from moxtrace.sweep.estimate import cost_of
+    from moxtrace.sweep.rows import RowStore
     from moxtrace.units import format_bytes
 
     costs = [cost_of(run.config, run.engine) for run in plan.runs]
+    rows = RowStore(output / "rows").read_all([run.run for run in plan.runs])[0] if output else {}
+    status = [rows[run.run]["status"] if run.run in rows else "to do" for run in plan.runs]
     if as_json:
         print_json(
             {
                 "name": plan.name,
                 "runs": [
                     {"run": run.run, **run.swept, "repeat": run.repeat, "engine": run.engine,
-                     "estimated_s": round(cost.seconds, 1), "estimated_bytes": round(cost.size_bytes)}
-                    for run, cost in zip(plan.runs, costs, strict=True)
+                     "estimated_s": round(cost.seconds, 1), "estimated_bytes": round(cost.size_bytes),
+                     "status": now}
+                    for run, cost, now in zip(plan.runs, costs, status, strict=True)
                 ],
             }
         )  # fmt: skip
         return
-    rows = [
+    table = [
         [run.run, *("" if v is None else v for v in run.swept.values()), run.repeat, run.engine,
-         f"{cost.seconds:.1f} s", format_bytes(cost.size_bytes)]
-        for run, cost in zip(plan.runs, costs, strict=True)
+         f"{cost.seconds:.1f} s", format_bytes(cost.size_bytes), now]
+        for run, cost, now in zip(plan.runs, costs, status, strict=True)
     ]  # fmt: skip
-    print_table(["run", *plan.columns, "repeat", "engine", "time", "memory"], rows)
+    print_table(["run", *plan.columns, "repeat", "engine", "time", "memory", "status"], table)
+    left = [cost.seconds for cost, now in zip(costs, status, strict=True) if now == "to do"]
     click.echo(
-        f"{len(plan.runs)} runs, about {_duration(sum(c.seconds for c in costs))} of one core in all, "
+        f"{len(plan.runs)} runs, {len(left)} to do, about {_duration(sum(left))} of one core in all, "
         f"{format_bytes(max(c.size_bytes for c in costs))} at most for one"
     )
 

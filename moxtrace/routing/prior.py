@@ -29,10 +29,11 @@ def topology_hash(topology: Topology) -> str:
 
 
 def placement_hash(host: Hosts) -> str:
-    """SHA-256 of an expert-to-NPU map; with replicas, of all their NPUs and of the rule that chooses."""
+    """SHA-256 of an expert-to-NPU map; with replicas, of all their NPUs and of what chooses among them."""
     if isinstance(host, Replicas):
         digest = hashlib.sha256(f"{host.rule} {host.hosts.shape}\n".encode())
         digest.update(np.ascontiguousarray(host.hosts, dtype="<i4").tobytes())
+        digest.update(np.ascontiguousarray(host.hops, dtype="<i2").tobytes())
         return digest.hexdigest()
     return hashlib.sha256(np.ascontiguousarray(host, dtype="<i4").tobytes()).hexdigest()
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import resource
+import shutil
 import sys
 import tempfile
 import time
@@ -153,9 +154,12 @@ def _by_traces(config: RunConfig, job: Job, shelf: Shelf) -> dict[str, Any]:
         summary = generate(config, scratch / "run", shelf=shelf)
         run = Run.open(scratch / "run")
         engine = "astra-sim" if outside else "builtin"
-        result = simulate_run(
-            run, engine, astra_sim=job.astra_sim, timeout_s=job.timeout_s, anyway=job.anyway
-        )
+        try:
+            result = simulate_run(
+                run, engine, astra_sim=job.astra_sim, timeout_s=job.timeout_s, anyway=job.anyway
+            )
+        except MoxtraceError as error:
+            raise type(error)(_with_logs_kept(str(error), run, job)) from None
         network = topology.read(run.path / "topology.json")
         demand = read_demand(run.path / "demand.npz")
         dispatch, combine = _link_bytes(run.path / "links.csv")
@@ -194,6 +198,16 @@ def _scratch(job: Job) -> Iterator[Path]:
         raise OutputError(f"{folder}: cannot be written: {error.strerror}") from None
     with made as name:
         yield Path(name)
+
+
+def _with_logs_kept(reason: str, run: Run, job: Job) -> str:
+    """Keep what a simulator wrote before the run directory goes; the reason with no name of what is gone."""
+    logs, kept = run.path / "logs", Path(job.folder) / "logs" / job.run
+    if logs.is_dir() and kept.parent.parent.is_dir():
+        with contextlib.suppress(OSError):  # the reason counts more than the logs
+            shutil.copytree(logs, kept, dirs_exist_ok=True)
+            reason = reason.replace(str(logs), str(kept))
+    return reason.replace(str(run.path), "its run directory")
 
 
 def _link_bytes(path: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
