@@ -75,7 +75,7 @@ class RowStore:
     def read_all(self, runs: Sequence[str]) -> tuple[dict[str, dict[str, Any]], list[str]]:
         """The rows that are there, without their links, and the runs whose file holds something else."""
         rows, corrupt = {}, []
-        there = {path.stem for path in self.folder.glob("*.json")} if self.folder.is_dir() else set()
+        there = {path.stem for path in self.folder.glob("[!.]*.json")} if self.folder.is_dir() else set()
         for run in runs:
             if run not in there:
                 continue

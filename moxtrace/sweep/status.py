@@ -71,7 +71,7 @@ def status_of(folder: Path) -> Status:
     store, runs = RowStore(folder / "rows"), sweep["runs"]
     rows, corrupt = store.read_all(runs)
     failures = tuple(rows[r] for r in runs if r in rows and rows[r]["status"] == "failed")
-    there = {path.stem for path in store.folder.glob("*.json")}
+    there = {path.stem for path in store.folder.glob("[!.]*.json")}
     outcome = Outcome(folder, len(runs), len(rows) - len(failures), len(failures), len(rows), failures)
     seconds = sum(float(row["wall_s"] or 0) for row in rows.values())
     return Status(
