@@ -18,6 +18,7 @@ SEEDS_IN_CI, CHUNKS = 2000, 4
 # fault -> number, seeds within which it must show, what is fixed of the shape; shares: kernels/README.md
 FEW = "--threads 64 --blocks 2 --epochs 2 --objects 1 --experts 9 --top-k 4 --tokens 6 --hidden 16"
 GROUPS = "--ranks 8 --dp 4 --experts 8 --top-k 2 --tokens 3 --epochs 8 --slow 40 --lazy 20 --network 50"
+PAIRS = "--ranks 4 --dp 2"
 PLANTED = {
     "missing_barrier": (1, 10, ""),
     "list_too_early": (2, 120, ""),
@@ -27,6 +28,7 @@ PLANTED = {
     "peer_behind": (6, 100, GROUPS),
     "single_manifest": (7, 20, ""),
     "missing_part": (8, 20, ""),
+    "missing_result": (9, 5, PAIRS),
 }
 
 
@@ -134,8 +136,9 @@ def test_planted_faults_are_found(build, name):
     assert done.returncode in (1, -signal.SIGSEGV), f"not found within {within} seeds"
 
 
-def test_the_groups_that_show_a_fault_are_sound(build):
-    done = run(build("fuzz"), "--seeds", "100", "--first", "5000", *GROUPS.split())
+@pytest.mark.parametrize("fixed", [GROUPS, PAIRS], ids=["groups", "pairs"])
+def test_the_shapes_that_show_a_fault_are_sound(build, fixed):
+    done = run(build("fuzz"), "--seeds", "100", "--first", "5000", *fixed.split())
     assert done.returncode == 0, done.stdout[-4000:]
 
 

@@ -1,11 +1,13 @@
 // A CPU stand-in for "CUDA + NVSHMEM" that runs kernel source unchanged, deterministically, in one OS thread.
 //
-//   every CUDA thread is a fiber, every PE has a host program of its own; a seeded scheduler picks who runs
-//   next, and holds some PEs, blocks and warps back so that they fall behind the network is as hostile as the
-//   specification allows: a non-blocking put reads its source late and lands in shuffled fragments, ordered
-//   against nothing but its own signal; some puts land only when nothing else can move; some pairs of PEs are
-//   load/store peers instead, whose puts are stores of the calling warp nothing runnable and nothing in
-//   flight is a deadlock: run() throws a Fault that says who waits for what
+// Every CUDA thread is a fiber, every PE has a host program of its own; a seeded scheduler picks who runs next,
+// and holds some PEs, blocks and warps back so that they fall behind.
+//
+// The network is as hostile as the specification allows: a non-blocking put reads its source late and lands in
+// shuffled fragments, ordered against nothing but its own signal; some puts land only when nothing else can
+// move; some pairs of PEs are load/store peers instead, whose puts are stores of the calling warp.
+//
+// Nothing runnable and nothing in flight is a deadlock: run() throws a Fault that says who waits for what.
 //
 // This header is what tests and the shims of cuda_runtime.h and nvshmem.h use; machine.h is the inside.
 #pragma once

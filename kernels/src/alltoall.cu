@@ -1,7 +1,7 @@
 // The host side: memory, argument checks, launches.
 #include "mox/alltoall.h"
 
-#include <algorithm>
+#include <atomic>
 #include <string>
 
 #include "combine_recv.cuh"
@@ -18,6 +18,13 @@ void must(cudaError_t e, const char* what) {
 
 void must_be(bool ok, const std::string& what) {
   if (!ok) throw Error(what);
+}
+
+// Kernels move rows in pieces of 16 bytes.
+void must_be_aligned(const void* p, const char* what) {
+  const auto past = reinterpret_cast<std::uintptr_t>(p) % 16;
+  must_be(past == 0, std::string(what) + " starts " + std::to_string(past) +
+                         " bytes past a multiple of 16, expected an aligned address");
 }
 
 // Calls f with a value of the type that t names.
@@ -46,7 +53,7 @@ AllToAll::AllToAll(const Shape& shape, const Options& options) : shape_(shape), 
   must_be(static_cast<int>(shape.ranks) == pes, "AllToAll: ranks is " + std::to_string(shape.ranks) +
                                                     ", but NVSHMEM runs on " + std::to_string(pes) + " PEs");
   must_be(
-      options.threads % kLanes == 0 && options.threads >= kLanes && options.threads <= 1024,
+      options.threads % kLanes == 0 && options.threads >= kLanes && options.threads <= kMaxThreads,
       "AllToAll: threads is " + std::to_string(options.threads) + ", expected a multiple of 32 up to 1024");
   must_be(options.timeout_ms > 0, "AllToAll: timeout_ms is 0, expected at least 1");
   layout_ = layout_of(shape);
@@ -83,6 +90,7 @@ AllToAll::~AllToAll() {
 
 std::optional<Failure> AllToAll::failure() const {
   if (!*static_cast<volatile const std::uint32_t*>(&report_->valid)) return std::nullopt;
+  std::atomic_thread_fence(std::memory_order_acquire);  // hosts other than x86 may read the rest too early
   return report_->failure;
 }
 
@@ -130,6 +138,7 @@ void AllToAll::dispatch_send(const DispatchIn& in, cudaStream_t stream) {
                                               std::to_string(shape_.max_tokens) + ")");
   must_be(in.tokens == 0 || (in.x && in.experts), "dispatch_send: x and experts are needed");
   must_be(in.tokens == 0 || !layout_.scale_bytes || in.scales, "dispatch_send: fp8 needs scales");
+  must_be_aligned(in.x, "dispatch_send: x");
   enter(Half::dispatch_send, "dispatch_send");
   launch(dispatch_send_kernel, DispatchSend{common(), in}, kDispatchSendShared, stream);
 }
@@ -137,6 +146,7 @@ void AllToAll::dispatch_send(const DispatchIn& in, cudaStream_t stream) {
 void AllToAll::dispatch_recv(const DispatchOut& out, cudaStream_t stream) {
   must_be(out.rows && out.counts, "dispatch_recv: rows and counts are needed");
   must_be(!layout_.scale_bytes || out.scales, "dispatch_recv: fp8 needs scales");
+  must_be_aligned(out.rows, "dispatch_recv: rows");
   enter(Half::dispatch_recv, "dispatch_recv");
   launch(dispatch_recv_kernel, DispatchRecv{common(), out}, dispatch_recv_shared(layout_, shape_.ranks),
          stream);
@@ -144,6 +154,7 @@ void AllToAll::dispatch_recv(const DispatchOut& out, cudaStream_t stream) {
 
 void AllToAll::combine_send(const void* rows, cudaStream_t stream) {
   must_be(rows, "combine_send: rows are needed");
+  must_be_aligned(rows, "combine_send: rows");
   enter(Half::combine_send, "combine_send");
   with_wire_and_out(shape_, [&](auto wire, auto) {
     with_type(shape_.expert_out, [&](auto row) {
@@ -155,6 +166,7 @@ void AllToAll::combine_send(const void* rows, cudaStream_t stream) {
 
 void AllToAll::combine_recv(void* y, cudaStream_t stream) {
   must_be(y, "combine_recv: y is needed");
+  must_be_aligned(y, "combine_recv: y");
   enter(Half::combine_recv, "combine_recv");
   with_wire_and_out(shape_, [&](auto wire, auto out) {
     launch(combine_recv_kernel<decltype(wire), decltype(out)>, CombineRecv{common(), y},

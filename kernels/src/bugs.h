@@ -18,6 +18,7 @@ enum class Bug {
   peer_behind,  // 6: no manifest from members of the group that send nothing, who may then be an epoch behind
   single_manifest,  // 7: one manifest buffer for all epochs, overwritten while combine_send still reads it
   missing_part,     // 8: combine adds a partial sum without waiting for it
+  missing_result,   // 9: a row that another member of the group combines is taken without waiting for it
 };
 
 MOX_HD constexpr bool planted(Bug b) {

@@ -55,7 +55,7 @@ __device__ void sum_rows(const Common& c, const Row* rows, const Terms& terms, W
 }
 
 template <class Row, class Wire>
-__global__ void combine_send_kernel(const __grid_constant__ CombineSend p) {
+__global__ void __launch_bounds__(kMaxThreads) combine_send_kernel(const __grid_constant__ CombineSend p) {
   MOX_SHARED_MEMORY(shared);
   const Common& c = p.c;
   const Layout& l = c.layout;

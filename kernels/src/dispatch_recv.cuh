@@ -114,7 +114,7 @@ __device__ inline void unpack(const Common& c, const DispatchOut& out, std::uint
   }
 }
 
-__global__ void dispatch_recv_kernel(const __grid_constant__ DispatchRecv p) {
+__global__ void __launch_bounds__(kMaxThreads) dispatch_recv_kernel(const __grid_constant__ DispatchRecv p) {
   MOX_SHARED_MEMORY(shared);
   const Common& c = p.c;
   const std::uint64_t epoch = c.state->sent;

@@ -110,7 +110,7 @@ __device__ inline void send_packet(const Common& c, const DispatchIn& in, std::u
   if (!planted(Bug::list_too_early)) __syncthreads();  // every warp has read the list
 }
 
-__global__ void dispatch_send_kernel(const __grid_constant__ DispatchSend p) {
+__global__ void __launch_bounds__(kMaxThreads) dispatch_send_kernel(const __grid_constant__ DispatchSend p) {
   MOX_SHARED_MEMORY(shared);
   const Common& c = p.c;
   auto* targets = reinterpret_cast<Targets*>(shared);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>
+#include <utility>
 
 #include "mox/failure.h"
 #include "mox/layout.h"
@@ -21,6 +22,12 @@ std::string range(const char* name, std::uint64_t found, std::uint64_t low, std:
   if (found >= low && found <= high) return "";
   return std::string(name) + " is " + std::to_string(found) + ", expected " + std::to_string(low) + " to " +
          std::to_string(high);
+}
+
+// What a tag stands for.
+std::string packet_of(std::uint64_t tag) {
+  return "token " + std::to_string(tag & 0xfffffff) + " of those that rank " +
+         std::to_string(tag >> 28 & 0xffff) + " sends in epoch " + std::to_string(tag >> 44);
 }
 
 struct Buffer {
@@ -63,6 +70,10 @@ std::string check(const Shape& s) {
   if (s.top_k > s.experts)
     return "top_k is " + std::to_string(s.top_k) + ", expected at most experts (" +
            std::to_string(s.experts) + ")";
+  for (const auto& [name, type] :
+       {std::pair{"dispatch", s.dispatch}, {"expert_out", s.expert_out}, {"combine", s.combine}})
+    if (const std::string wrong = range(name, static_cast<std::uint64_t>(type), 0, 3); !wrong.empty())
+      return wrong + " (bf16, fp16, fp32, fp8)";
   if (s.expert_out == DType::fp8) return "expert_out is fp8, expected bf16, fp16 or fp32";
   if (s.combine == DType::fp8) return "combine is fp8, expected bf16, fp16 or fp32";
   if (s.hidden * bytes_of(s.dispatch) % 16)
@@ -135,8 +146,8 @@ std::string message(const Failure& f) {
     case Phase::routing:
       return where + ": token " + token + " names expert " + found + ", expected less than " + wanted;
     case Phase::header:
-      return where + ": the packet of token " + token + " from rank " + peer + " has tag " + found +
-             ", expected " + wanted;
+      return where + ": in the place of token " + token + " from rank " + peer + " lies " +
+             packet_of(f.found) + ", expected " + packet_of(f.wanted);
     default: break;
   }
   return where + ": no word from rank " + peer + (f.token == kNoToken ? "" : " for token " + token) +

@@ -15,6 +15,7 @@
 #include <string>
 
 #include <nvshmem.h>
+#include <sys/resource.h>
 
 #include "job.h"
 
@@ -124,9 +125,9 @@ void fix(Case& c, std::map<std::string, std::uint64_t> fixed) {
       take("objects", c.objects), take("blocks", c.blocks);
   take("threads", c.threads), take("dispatch", c.shape.dispatch), take("expert-out", c.shape.expert_out),
       take("combine", c.shape.combine);
-  take("row-align", c.shape.row_align), take("row-capacity", c.shape.row_capacity), take("wire-fp32", c.shape.wire_fp32),
-      take("self-put", c.shape.self_put), take("peers", c.machine.peer_percent),
-      take("lazy", c.machine.lazy_percent);
+  take("row-align", c.shape.row_align), take("row-capacity", c.shape.row_capacity),
+      take("wire-fp32", c.shape.wire_fp32), take("self-put", c.shape.self_put),
+      take("peers", c.machine.peer_percent), take("lazy", c.machine.lazy_percent);
   take("slow", c.machine.slow_percent), take("network", c.machine.network_percent),
       take("fragment", c.machine.fragment_bytes);
   take("resident", c.machine.resident_blocks), take("nobody", c.nobody_percent), take("hot", c.hot_percent),
@@ -140,6 +141,12 @@ void fix(Case& c, std::map<std::string, std::uint64_t> fixed) {
   if (!wrong.empty()) std::fprintf(stderr, "fuzz: %s\n", wrong.c_str()), std::exit(2);
   c.machine.heap_bytes = std::size_t{64} << 20;
   while (c.machine.heap_bytes < c.objects * (mox::symmetric_bytes(c.shape) + 256)) c.machine.heap_bytes *= 2;
+}
+
+double peak_gigabytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_maxrss) * 1024 / 1e9;
 }
 
 void cut_a_link(Case& c) {
@@ -188,10 +195,10 @@ int main(int argc, char** argv) {
                 failed ? seed - o.first + 1 : o.seeds);
   } else {
     std::printf("%" PRIu64 " of %" PRIu64 " seeds failed; %.1f seeds/s, %.2f M switches/s, %" PRIu64
-                " threads, %" PRIu64 " puts (%.1f MB), %" PRIu64 " fragments, %.1f s of CPU time\n",
+                " threads, %" PRIu64 " puts (%.1f MB), %" PRIu64 " fragments, %.1f s of CPU time, %.2f GB\n",
                 failed, o.seeds, static_cast<double>(o.seeds) / seconds,
                 static_cast<double>(sum.switches) / seconds / 1e6, sum.threads, sum.puts,
-                static_cast<double>(sum.put_bytes) / 1e6, sum.fragments, seconds);
+                static_cast<double>(sum.put_bytes) / 1e6, sum.fragments, seconds, peak_gigabytes());
   }
   return failed ? 1 : 0;
 }

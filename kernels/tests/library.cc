@@ -4,6 +4,7 @@
 //   library describe RANKS EXPERTS TOP_K TOKENS HIDDEN      prints the buffers of an fp8 -> bf16 shape
 #include <nvshmem.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -105,6 +106,8 @@ void bad_shapes() {
   says_of("top_k beyond experts", [](auto& s) { s.top_k = 9; }, {"top_k is 9, expected at most experts (8)"});
   says_of("odd hidden", [](auto& s) { s.hidden = 12; }, {"24 bytes, expected a multiple of 16"});
   says_of("odd group", [](auto& s) { s.dp = 3; }, {"dp is 3, expected a divisor of ranks (4)"});
+  says_of("a type that is none", [](auto& s) { s.dispatch = static_cast<mox::DType>(4); },
+          {"dispatch is 4, expected 0 to 3 (bf16, fp16, fp32, fp8)"});
   says_of("fp8 results", [](auto& s) { s.combine = mox::DType::fp8; }, {"combine is fp8"});
   says_of("fp8 from experts", [](auto& s) { s.expert_out = mox::DType::fp8; }, {"expert_out is fp8"});
   says_of("too many tokens in all", [](auto& s) { s.ranks = 4096, s.max_tokens = 1 << 20; },
@@ -228,13 +231,45 @@ void bad_expert() {
        {"rank 3, epoch 1, dispatch routing: token 1 names expert 8, expected less than 8"});
 }
 
-void too_many_rows() {
+// Rows of rank 0, to which every rank sends 3 tokens for each of its 2 experts.
+std::string with_room_for(std::uint32_t capacity, std::uint32_t align) {
   Case c = small();
-  c.shape.row_capacity = 3;
-  c.hot_percent = 100;
-  const Outcome out = run(c, [](Job& job) { job.start(0); });
-  says("more rows than fit", out.failed.empty() ? out.fault : mox::message(out.failed.begin()->second),
-       {"dispatch rows: expert ", "there is room for 3: raise row_capacity"});
+  c.shape.row_capacity = capacity;
+  c.shape.row_align = align;
+  const Outcome out = run(c, [](Job& job) {
+    static const std::vector<std::byte> x(1024);
+    static const std::vector<std::int32_t> experts = {0, 1, 1, 0, 0, 1};
+    std::vector<std::byte> rows(std::size_t{job.row_count()} * 64, kUntouched);
+    std::vector<std::int32_t> counts(4);
+    mox::DispatchIn in;
+    in.x = x.data(), in.experts = experts.data(), in.tokens = 3;
+    job.all.dispatch_send(in, job.sends);
+    job.all.dispatch_recv({rows.data(), nullptr, counts.data(), nullptr, nullptr}, job.sends);
+    cudaDeviceSynchronize();
+    const auto untouched = static_cast<std::size_t>(std::count(rows.begin(), rows.end(), kUntouched));
+    if (job.all.failure() && (untouched != rows.size() || counts[0] || counts[1]))
+      emu::fail(emu::FaultKind::failed, "rank %u: rows were written after all", job.rank);
+  });
+  if (!out.fault.empty()) return out.fault;
+  return out.failed.empty() ? "all fit" : mox::message(out.failed.begin()->second);
+}
+
+void too_many_rows() {
+  const auto error = [](const char* expert, const char* row, const char* room) {
+    return "rank 0, epoch 1, dispatch rows: expert " + std::string(expert) + " of this rank needs row " + row +
+           ", but there is room for " + room + ": raise row_capacity";
+  };
+  says("as many rows as fit, padded", with_room_for(12, 0), {"all fit"});
+  says("more rows than fit, padded", with_room_for(11, 0), {error("0", "12", "11").c_str()});
+  says("as many rows as fit, packed", with_room_for(28, 16), {"all fit"});
+  says("more rows than fit, packed", with_room_for(27, 16), {error("1", "28", "27").c_str()});
+}
+
+void another_packet() {
+  says("a packet that is not the one expected",
+       mox::message({mox::Phase::header, 3, 1, 5, 2, mox::tag_of(2, 1, 5), mox::tag_of(1, 1, 4)}),
+       {"rank 3, epoch 2, dispatch header: in the place of token 5 from rank 1 lies token 4 of those that rank 1 "
+        "sends in epoch 1, expected token 5 of those that rank 1 sends in epoch 2"});
 }
 
 std::string thrown(const std::function<void()>& f) {
@@ -256,6 +291,14 @@ void calls() {
     text["too many tokens"] = thrown([&] { job.all.dispatch_send(many, job.sends); });
     many.tokens = 1;
     text["no x"] = thrown([&] { job.all.dispatch_send(many, job.sends); });
+    alignas(16) static const char odd[32] = {};
+    many.x = odd + 4, many.experts = odd;
+    text["odd x"] = thrown([&] { job.all.dispatch_send(many, job.sends); });
+    mox::DispatchOut out;
+    out.rows = const_cast<char*>(odd + 8), out.counts = reinterpret_cast<std::int32_t*>(out.rows);
+    text["odd rows"] = thrown([&] { job.all.dispatch_recv(out, job.sends); });
+    text["odd answers"] = thrown([&] { job.all.combine_send(odd + 2, job.sends); });
+    text["odd y"] = thrown([&] { job.all.combine_recv(const_cast<char*>(odd + 1), job.sends); });
     text["no rows"] = thrown([&] { job.all.dispatch_recv({}, job.sends); });
     text["out of order"] = thrown([&] { job.all.combine_send(&many, job.sends); });
     text["other ranks"] = thrown([&] {
@@ -282,6 +325,10 @@ void calls() {
   };
   check("too many tokens", {"dispatch_send: tokens is 9, expected at most max_tokens (8)"});
   check("no x", {"dispatch_send: x and experts are needed"});
+  check("odd x", {"dispatch_send: x starts 4 bytes past a multiple of 16, expected an aligned address"});
+  check("odd rows", {"dispatch_recv: rows starts 8 bytes past"});
+  check("odd answers", {"combine_send: rows starts 2 bytes past"});
+  check("odd y", {"combine_recv: y starts 1 bytes past"});
   check("no rows", {"dispatch_recv: rows and counts are needed"});
   check("out of order", {"combine_send is called where dispatch_send is next"});
   check("other ranks", {"ranks is 3, but NVSHMEM runs on 4 PEs"});
@@ -326,6 +373,7 @@ int main(int argc, char** argv) {
   rank_that_never_comes();
   bad_expert();
   too_many_rows();
+  another_packet();
   calls();
   later_calls();
   return failures ? 1 : 0;

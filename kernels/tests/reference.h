@@ -1,6 +1,6 @@
 // What dispatch and combine must do, in plain loops over all ranks at once. Written from the interface, not
-// from the kernels; it shares with them only the conversions of dtype.h, which tests/dtype.cc checks on their
-// own.
+// from the kernels; it shares with them only the conversions of dtype.h, which tests/library.cc checks on
+// their own.
 #pragma once
 #include <cstdint>
 #include <utility>

@@ -13,7 +13,7 @@
 namespace mox {
 
 struct DispatchIn {
-  const void* x = nullptr;        // [tokens, hidden], rows of a multiple of 16 bytes
+  const void* x = nullptr;        // [tokens, hidden]; it and all rows start at a multiple of 16 bytes
   const float* scales = nullptr;  // [tokens, ceil(hidden / 128)], fp8 only
   const void* experts = nullptr;  // [tokens, top_k] int32 or int64; negative: no expert
   bool experts_are_int64 = false;

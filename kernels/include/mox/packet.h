@@ -35,7 +35,8 @@ MOX_HD inline const Choice* choices_of(const Header* h) {
   return reinterpret_cast<const Choice*>(h + 1);
 }
 
-// Tells packets apart: a slot that holds another one than was waited for is noticed.
+// Tells packets apart: a slot that holds another one than was waited for is noticed. 20 bits of the epoch, 16
+// of the source, 28 of the index.
 MOX_HD inline std::uint64_t tag_of(std::uint64_t epoch, std::uint32_t source, std::uint32_t index) {
   return (epoch & 0xfffff) << 44 | std::uint64_t{source} << 28 | index;
 }
