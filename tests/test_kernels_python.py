@@ -267,6 +267,8 @@ def test_too_many_rows(align, says):
         ({"top_k": 17}, "top_k is 17; expected a whole number from 1 to 16"),
         ({"top_k": 5}, "top_k is 5, but there are only 4 experts"),
         ({"max_tokens": 2.0}, "max_tokens is 2.0; expected a whole number"),
+        ({"wire_fp32": "no"}, "wire_fp32 is 'no'; expected True or False"),
+        ({"self_put": 1}, "self_put is 1; expected True or False"),
         ({"ranks": 4, "dp": 3}, "dp is 3, which does not divide the 4 ranks"),
         ({"hidden": 12}, "a row of bf16 is 24 bytes; expected a multiple of 16"),
         ({"dispatch": torch.int8}, "dtype is torch.int8; expected bf16, fp16, fp32 or fp8"),

@@ -1,6 +1,8 @@
 """The kernels on their emulator against the torch reference, through the C interface that Python uses."""
 
 import ctypes
+import json
+import os
 import shutil
 import subprocess
 
@@ -13,6 +15,8 @@ from .kernels_cases import FLOATS, KERNELS, answer, give, shapes, tolerance, tor
 
 # ruff: isort: split
 from moxtrace_kernels import InProcess, LibraryError, ReferenceAllToAll, Shape, ShapeError
+from moxtrace_kernels import library as c_interface
+from moxtrace_kernels import shape as limits
 from moxtrace_kernels.alltoall import dispatch_in, dispatch_out
 from moxtrace_kernels.halves import Inputs
 from moxtrace_kernels.library import DispatchIn, DispatchOut, Library, Options, shape_of
@@ -25,10 +29,15 @@ BUILD = [f'-DMOX_BUILD_{what}="emulated"' for what in ("NVSHMEM", "CUDA", "ARCHI
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory):
-    compiler = shutil.which("g++")
-    if compiler is None:
-        pytest.skip("the emulator needs g++")
+def compiler():
+    name = os.environ.get("CXX", "g++")
+    if shutil.which(name) is None:
+        pytest.skip(f"no C++ compiler: {name} is not on PATH (CXX names another)")
+    return name
+
+
+@pytest.fixture(scope="module")
+def library(compiler, tmp_path_factory):
     sources = ["binding/mox_c.cu", "binding/emulated.cc", "src/alltoall.cu", "src/shape.cc"]
     sources += [f"emulator/{p.name}" for p in sorted(KERNELS.glob("emulator/*.cc"))]
     path = tmp_path_factory.mktemp("emulated") / "libmoxtrace_emulated.so"
@@ -120,6 +129,50 @@ def test_bytes_are_those_of_the_kernels_layout(library, shape):
     library.check(shape)
 
 
+STRUCTURES = {
+    "mox_shape": type(shape_of(Shape(1, 1, 1, 1, 8))),
+    "mox_options": Options,
+    "mox_dispatch_in": DispatchIn,
+    "mox_dispatch_out": DispatchOut,
+    "mox_failure": c_interface._Failure,
+    "mox_sizes": c_interface.Sizes,
+    "mox_text": c_interface._Text,
+}
+NUMBERS = {
+    "mox::kMaxRanks": limits.MAX_RANKS,
+    "mox::kMaxExperts": limits.MAX_EXPERTS,
+    "mox::kMaxTopK": limits.MAX_TOP_K,
+    "mox::kScaleGroup": limits.SCALE_BLOCK,
+    "mox::kNoToken": c_interface._NO_TOKEN,
+    "MOX_C_ABI": c_interface.ABI,
+    **{f"(int)mox::DType::{name}": number for name, number in c_interface._DTYPES.items()},
+    **{f"mox::bytes_of(mox::DType::{name})": size for name, size in limits.DTYPE_BYTES.items()},
+}
+
+
+def test_structures_and_numbers_are_those_of_the_headers(compiler, tmp_path):
+    """Asked of the compiler: size and place of every field, and every number that both languages name."""
+    asked = {f"(long){name}": value for name, value in NUMBERS.items()}
+    for name, structure in STRUCTURES.items():
+        asked[f"(long)sizeof({name})"] = ctypes.sizeof(structure)
+        for field, _ in structure._fields_:
+            place = getattr(structure, field)
+            asked[f"(long)offsetof({name}, {field})"] = place.offset
+            asked[f"(long)sizeof({name}::{field})"] = place.size
+    source = tmp_path / "ask.cc"
+    includes = "".join(
+        f"#include {name}\n" for name in ('"mox_c.h"', '"mox/failure.h"', '"mox/shape.h"', "<cstdio>")
+    )
+    print_all = "".join(f'std::printf(",%ld", {expression});\n' for expression in asked)
+    source.write_text(f"{includes}int main() {{\n{print_all}}}\n")
+    program = tmp_path / "ask"
+    command = [compiler, "-std=c++17", "-Iinclude", "-Ibinding", str(source), "-o", str(program)]
+    done = subprocess.run(command, cwd=KERNELS, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    said = subprocess.run([program], capture_output=True, text=True, check=True).stdout
+    assert dict(zip(asked, json.loads(f"[{said[1:]}]"), strict=True)) == asked
+
+
 def test_what_the_library_says(library):
     shape = Shape(ranks=2, experts=4, top_k=2, max_tokens=3, hidden=8)
     assert library.build == {"nvshmem": "emulated", "cuda": "emulated", "architectures": "emulated"}
@@ -131,6 +184,10 @@ def test_what_the_library_says(library):
         library.sizes(shape)
     with pytest.raises(LibraryError, match="starts its ranks by itself"):
         library.unique_id()
+    asked = shape_of(Shape(ranks=2, experts=4, top_k=2, max_tokens=3, hidden=8))
+    asked.combine = 9
+    with pytest.raises(LibraryError, match=r"combine is 9, expected 0 to 3 \(bf16, fp16, fp32, fp8\)"):
+        library.call("mox_get_sizes", asked, c_interface.Sizes())
 
 
 def test_a_failure_on_the_device_is_an_error(library):

@@ -1,6 +1,6 @@
 """moxtrace_kernels.AllToAll without a GPU: a library in its place writes down what it is asked."""
 
-import ctypes
+import contextlib
 
 import pytest
 
@@ -30,7 +30,7 @@ class Recorder:
     """Stands for the compiled library."""
 
     def __init__(self):
-        self.calls, self.broken, self.closed = [], None, []
+        self.calls, self.broken, self.closed, self.current = [], None, [], "another"
 
     def check(self, shape):
         self.calls.append(("check", shape))
@@ -53,6 +53,13 @@ class Recorder:
 
     def call(self, name, *arguments):
         self.calls.append((name, *arguments))
+        assert name in ("mox_initialize", "mox_finalize") or self.current == torch.empty(0).device
+
+    @contextlib.contextmanager
+    def device(self, device):
+        before, self.current = self.current, device
+        yield
+        self.current = before
 
 
 class Stream:
@@ -81,6 +88,7 @@ def recorder(monkeypatch, alone):
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: made.calls.append(("device", device)))
+    monkeypatch.setattr(torch.cuda, "device", made.device)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: Stream())
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device=None: None)
     monkeypatch.setattr(alltoall.torch, "device", lambda *_: torch.empty(0).device)  # tensors stay on the CPU
@@ -159,8 +167,12 @@ def test_closing(recorder):
 def test_what_does_not_go_together(recorder, monkeypatch):
     with pytest.raises(ShapeError, match="ranks is 2; the group has 1"):
         AllToAll(Shape(ranks=2, experts=2, top_k=1, max_tokens=3, hidden=8))
-    with pytest.raises(ArgumentError, match="timeout_ms is 0; expected at least 1"):
+    with pytest.raises(ArgumentError, match="timeout_ms is 0; expected a whole number, at least 1"):
         AllToAll(SHAPE, timeout_ms=0)
+    with pytest.raises(ArgumentError, match=r"blocks is 1\.5; expected a whole number, at least 0"):
+        AllToAll(SHAPE, blocks=1.5)
+    with pytest.raises(ArgumentError, match="threads is 48; expected a multiple of 32 up to 1024"):
+        AllToAll(SHAPE, threads=48)
     monkeypatch.setattr(bootstrap, "_ranks", [0, 1])
     with pytest.raises(ArgumentError, match=r"NVSHMEM runs on ranks \[0, 1\]"):
         AllToAll(SHAPE)
@@ -185,14 +197,3 @@ def test_without_torch_distributed_or_gpu(monkeypatch, alone):
     monkeypatch.setattr(dist, "is_initialized", lambda: False)
     with pytest.raises(ArgumentError, match="torch.distributed is not initialized"):
         bootstrap.initialize()
-
-
-def test_structures_are_those_of_the_header():
-    """Sizes worked out from binding/mox_c.h by hand: 64-bit pointers, no padding but at the ends."""
-    from moxtrace_kernels import library
-
-    sizes = {
-        library.Options: 12, library.DispatchIn: 48, library.DispatchOut: 40, library.Sizes: 48,
-    }  # fmt: skip
-    assert {kind: ctypes.sizeof(kind) for kind in sizes} == sizes
-    assert ctypes.sizeof(library.shape_of(SHAPE)) == 13 * 4

@@ -1,8 +1,13 @@
 #!/usr/bin/env python3
 """Times of dispatch and combine, halves apart, against torch's all-to-all and the floor of the wires.
 
-One GPU per rank:          torchrun --nproc-per-node 8 kernels/bench/alltoall.py --tokens 64 128 Without a GPU
-(reference): torchrun --nproc-per-node 2 kernels/bench/alltoall.py --backend reference --hidden 256
+One GPU per rank::
+
+    torchrun --nproc-per-node 8 kernels/bench/alltoall.py --tokens 64 128
+
+Without a GPU, the reference::
+
+    torchrun --nproc-per-node 2 kernels/bench/alltoall.py --backend reference --hidden 256
 
 Every shape is first verified against the reference, bit by bit. Then, per half, over all rounds of the
 slowest rank: p50 and p99 in microseconds; bytes that a rank sends (mean) and how they come about; algbw =

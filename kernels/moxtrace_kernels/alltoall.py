@@ -51,14 +51,15 @@ class AllToAll(Halves):
     blocks : int
         Blocks of a launch; 0: one per multiprocessor. Fewer leave room for work that runs at the same time.
     threads : int
-        Threads of a block, a multiple of 32.
+        Threads of a block, a multiple of 32 up to 1024.
 
     Raises
     ------
     ShapeError
         Ranks disagree about the shape, or the kernels refuse it.
     ArgumentError
-        torch.distributed is not initialized, or a CUDA graph is being captured.
+        A bad ``timeout_ms``, ``blocks`` or ``threads``; torch.distributed is not initialized, or a CUDA graph
+        is being captured.
     LibraryError
         No compiled library, no GPU, NVSHMEM did not start, or too little symmetric memory.
     """
@@ -81,8 +82,10 @@ class AllToAll(Halves):
             ("blocks", blocks, 0),
             ("threads", threads, 32),
         ):
-            if not least <= value < 2**32:
-                raise ArgumentError(f"{name} is {value}; expected at least {least}")
+            if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**32:
+                raise ArgumentError(f"{name} is {value!r}; expected a whole number, at least {least}")
+        if threads % 32 or threads > 1024:
+            raise ArgumentError(f"threads is {threads}; expected a multiple of 32 up to 1024")
         if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
             raise ArgumentError(
                 "AllToAll is made while a CUDA graph is captured; expected before the capture"
@@ -140,8 +143,9 @@ class AllToAll(Halves):
         if not self._handle:
             raise ArgumentError(f"{name}: this AllToAll has been closed; expected a new one")
         self.check()
-        stream = torch.cuda.current_stream(self.device).cuda_stream
-        self._library.call(name, self._handle, argument, stream)
+        with torch.cuda.device(self.device):  # kernels go to the current device, which may be another by now
+            stream = torch.cuda.current_stream().cuda_stream
+            self._library.call(name, self._handle, argument, stream)
 
     def _dispatch_send(self, inputs: Inputs) -> None:
         self._call("mox_dispatch_send", dispatch_in(inputs, self._empty))

@@ -118,6 +118,9 @@ class Shape:
             value = getattr(self, field)
             if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
                 raise ShapeError(f"{field} is {value!r}; expected a whole number from {least} to {most}")
+        for field in ("wire_fp32", "self_put"):
+            if not isinstance(getattr(self, field), bool):
+                raise ShapeError(f"{field} is {getattr(self, field)!r}; expected True or False")
         self._check_together()
 
     def _check_together(self) -> None:
