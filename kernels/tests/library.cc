@@ -256,8 +256,8 @@ std::string with_room_for(std::uint32_t capacity, std::uint32_t align) {
 
 void too_many_rows() {
   const auto error = [](const char* expert, const char* row, const char* room) {
-    return "rank 0, epoch 1, dispatch rows: expert " + std::string(expert) + " of this rank needs row " + row +
-           ", but there is room for " + room + ": raise row_capacity";
+    return "rank 0, epoch 1, dispatch rows: expert " + std::string(expert) + " of this rank needs row " +
+           row + ", but there is room for " + room + ": raise row_capacity";
   };
   says("as many rows as fit, padded", with_room_for(12, 0), {"all fit"});
   says("more rows than fit, padded", with_room_for(11, 0), {error("0", "12", "11").c_str()});
@@ -268,8 +268,8 @@ void too_many_rows() {
 void another_packet() {
   says("a packet that is not the one expected",
        mox::message({mox::Phase::header, 3, 1, 5, 2, mox::tag_of(2, 1, 5), mox::tag_of(1, 1, 4)}),
-       {"rank 3, epoch 2, dispatch header: in the place of token 5 from rank 1 lies token 4 of those that rank 1 "
-        "sends in epoch 1, expected token 5 of those that rank 1 sends in epoch 2"});
+       {"rank 3, epoch 2, dispatch header: in the place of token 5 from rank 1 lies token 4 of those that "
+        "rank 1 sends in epoch 1, expected token 5 of those that rank 1 sends in epoch 2"});
 }
 
 std::string thrown(const std::function<void()>& f) {
