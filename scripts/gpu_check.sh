@@ -20,7 +20,12 @@ if [ "$arch" -lt 90 ]; then
 fi
 site=$(mktemp -d)
 trap 'rm -rf "$site"' EXIT
-within() { timeout $((limit - SECONDS)) "$@"; }
+within() {
+  local left=$((limit - SECONDS)) status=124
+  if [ "$left" -gt 0 ]; then timeout "$left" "$@" && return || status=$?; fi
+  [ "$status" -ne 124 ] || echo "gpu_check: not done within $limit s, stopped in: $*" >&2
+  exit 1
+}
 isolation=()
 if "$PYTHON" -c 'import scikit_build_core, nvidia.nvshmem' 2>/dev/null; then
   isolation=(--no-build-isolation)
@@ -31,7 +36,7 @@ within "$PYTHON" -m pip install --quiet --no-deps "${isolation[@]}" --target "$s
   -C cmake.define.CMAKE_CUDA_ARCHITECTURES="$arch-real" ./kernels
 echo "gpu_check: built for sm_$arch in $SECONDS s"
 export PYTHONPATH=$site PYTHONUNBUFFERED=1
-within "$PYTHON" -m moxtrace_kernels.doctor || true
+(within "$PYTHON" -m moxtrace_kernels.doctor) || true  # its advice is to be read; what is wrong shows below
 within "$PYTHON" kernels/bench/one_gpu.py
 within "$PYTHON" kernels/bench/alltoall.py --tokens 64 128 --experts 32 --repeat 50
 echo "gpu_check: done in $SECONDS s"

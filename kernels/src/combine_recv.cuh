@@ -43,13 +43,11 @@ __device__ inline bool wait_for_parts(const Common& c, std::uint64_t epoch, std:
 
 template <class Wire, class Out>
 __device__ void sum_parts(const Common& c, std::uint32_t index, std::uint32_t count, Out* y) {
-  const std::byte* partials = c.at<std::byte>(c.layout.partial(index, 0));
   MOX_UNROLL
   for (std::uint32_t i = lane_id(); i < c.hidden / kVector; i += kLanes) {
     Vector sum{};
     for (std::uint32_t j = 0; j < count; j++) {
-      const Vector x = load(
-          reinterpret_cast<const Wire*>(partials + std::uint64_t{j} * c.layout.partial_bytes) + i * kVector);
+      const Vector x = load(c.at<const Wire>(c.layout.partial(index, j)) + i * kVector);
       for (std::uint32_t d = 0; d < kVector; d++) sum.v[d] += x.v[d];
     }
     store(y + i * kVector, sum);

@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(kMaxThreads) combine_send_kernel(const __grid_
     const std::uint32_t place = place_of_rank(choices, c.top_k, c.rank);
     // the payload has been unpacked: its slot now holds the sum that leaves. A rank's own sum is written in
     // place.
-    auto* out = c.on_wire(source) ? slot + l.header_bytes : c.at<std::byte>(l.partial(index, place));
+    auto* out = c.on_wire(source) ? slot + l.payload_in_slot() : c.at<std::byte>(l.partial(index, place));
     sum_rows(c, static_cast<const Row*>(p.rows), *terms, reinterpret_cast<Wire*>(out));
     __syncwarp();
     if (c.on_wire(source))

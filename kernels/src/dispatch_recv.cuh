@@ -103,9 +103,9 @@ __device__ inline void unpack(const Common& c, const DispatchOut& out, std::uint
     const std::uint32_t e = choice.expert - first;
     const std::uint64_t row =
         offsets[e * c.ranks + source] + tokens_before(bitmap_of(c, epoch, source, 1 + e), index);
-    copy_by_warp(static_cast<std::byte*>(out.rows) + row * l.payload_bytes, packet + l.header_bytes,
+    copy_by_warp(static_cast<std::byte*>(out.rows) + row * l.payload_bytes, packet + l.payload_in_slot(),
                  l.payload_bytes);
-    const auto* scales = reinterpret_cast<const float*>(packet + l.header_bytes + l.payload_bytes);
+    const auto* scales = reinterpret_cast<const float*>(packet + l.scales_in_slot());
     for (std::uint32_t i = lane_id(); i < groups; i += kLanes) out.scales[row * groups + i] = scales[i];
     if (out.row_source && lane_id() == 0) {
       out.row_source[2 * row] = static_cast<std::int32_t>(source);

@@ -53,7 +53,7 @@ __device__ inline void send_manifest(const Common& c, const DispatchIn& in, std:
       for (std::uint32_t k = 0; k < kMaxTopK; k++)
         goes |= row == 0 ? local[k] >= 0 : local[k] == static_cast<std::int32_t>(row - 1);
       const std::uint32_t bits = __ballot_sync(kAll, goes);
-      if (lane_id() == 0) bitmaps[row * l.words + w] = bits;
+      if (lane_id() == 0) bitmaps[l.bitmap_in_manifest(row) + w] = bits;
     }
   }
   __syncthreads();
@@ -90,15 +90,14 @@ __device__ inline void send_packet(const Common& c, const DispatchIn& in, std::u
   const Layout& l = c.layout;
   const std::uint32_t t = c.token_of(c.rank, index);
   std::byte* packet = c.at<std::byte>(l.outbox_slot(planted(Bug::early_reuse) ? index % 2 : index));
-  std::byte* payload = packet + l.header_bytes;
+  auto* payload = reinterpret_cast<uint4*>(packet + l.payload_in_slot());
+  auto* scales = reinterpret_cast<float*>(packet + l.scales_in_slot());
   if (warp_in_block() == 0) write_header(c, in, epoch, index, reinterpret_cast<Header*>(packet), targets);
   const auto* x = reinterpret_cast<const uint4*>(static_cast<const std::byte*>(in.x) +
                                                  std::uint64_t{t} * l.payload_bytes);
-  for (std::uint32_t i = threadIdx.x; i < l.payload_bytes / 16; i += blockDim.x)
-    reinterpret_cast<uint4*>(payload)[i] = x[i];
+  for (std::uint32_t i = threadIdx.x; i < l.payload_bytes / 16; i += blockDim.x) payload[i] = x[i];
   const std::uint32_t groups = l.scale_bytes / 4;
-  for (std::uint32_t i = threadIdx.x; i < groups; i += blockDim.x)
-    reinterpret_cast<float*>(payload + l.payload_bytes)[i] = in.scales[std::uint64_t{t} * groups + i];
+  for (std::uint32_t i = threadIdx.x; i < groups; i += blockDim.x) scales[i] = in.scales[std::uint64_t{t} * groups + i];
   if (!planted(Bug::missing_barrier)) __syncthreads();  // the packet and the list are complete
   for (std::uint32_t j = warp_in_block(); j < targets->count; j += warps_in_block()) {
     const std::uint32_t to = targets->rank[j];

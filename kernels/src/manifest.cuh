@@ -15,7 +15,7 @@ __device__ inline std::uint32_t manifest_parity(std::uint64_t epoch) {
 __device__ inline const std::uint32_t* bitmap_of(const Common& c, std::uint64_t epoch, std::uint32_t source,
                                                  std::uint32_t row) {
   return c.at<std::uint32_t>(c.layout.manifest(manifest_parity(epoch), source, c.ranks)) +
-         row * c.layout.words;
+         c.layout.bitmap_in_manifest(row);
 }
 
 __device__ inline bool has_token(const std::uint32_t* bitmap, std::uint32_t index) {

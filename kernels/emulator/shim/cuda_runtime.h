@@ -9,16 +9,11 @@
 #define __global__
 #define __device__
 #define __host__
-#define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
 #define __grid_constant__
-#define __restrict__ __restrict
 
 struct alignas(16) uint4 {
   unsigned x, y, z, w;
-};
-struct alignas(8) uint2 {
-  unsigned x, y;
 };
 using dim3 = emu::Dim3;
 
@@ -105,9 +100,6 @@ inline unsigned __reduce_add_sync(unsigned mask, unsigned v) {
 inline int __popc(unsigned x) {
   return __builtin_popcount(x);
 }
-inline int __ffs(int x) {
-  return __builtin_ffs(x);
-}
 
 // ---- atomics: relaxed, as on a GPU, and a point at which others may run
 template <class T, class V>
@@ -123,27 +115,11 @@ T atomicExch(T* p, V v) {
   __atomic_exchange(p, &value, &old, __ATOMIC_RELAXED);
   return old;
 }
-template <class T>
-T atomicCAS(T* p, T expected, T desired) {
-  emu::yield();
-  __atomic_compare_exchange_n(p, &expected, desired, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
-  return expected;
-}
-inline void __threadfence() {}
 inline void __threadfence_system() {}
-inline void __nanosleep(unsigned) {
-  emu::yield();
-}
 
 // ---- the runtime's host functions
 enum cudaError_t { cudaSuccess = 0, cudaErrorMemoryAllocation = 2 };
-enum cudaMemcpyKind {
-  cudaMemcpyHostToHost,
-  cudaMemcpyHostToDevice,
-  cudaMemcpyDeviceToHost,
-  cudaMemcpyDeviceToDevice,
-  cudaMemcpyDefault
-};
+enum cudaMemcpyKind { cudaMemcpyDefault = 4 };
 enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16 };
 enum { cudaHostAllocMapped = 2 };
 using cudaStream_t = emu::Stream*;
@@ -191,9 +167,6 @@ inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t n, cu
 }
 inline cudaError_t cudaStreamCreate(cudaStream_t* s) {
   return *s = emu::new_stream(), cudaSuccess;
-}
-inline cudaError_t cudaStreamDestroy(cudaStream_t) {
-  return cudaSuccess;
 }
 inline cudaError_t cudaStreamSynchronize(cudaStream_t s) {
   return emu::synchronize(emu_stream(s)), cudaSuccess;

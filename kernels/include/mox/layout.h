@@ -60,6 +60,11 @@ struct Layout {
   MOX_HD std::uint64_t result_signal(std::uint32_t token) const {
     return result_signals + std::uint64_t{token} * 8;
   }
+  // within a slot, behind the header: the payload or, on its way back, the partial sum; then the scales
+  MOX_HD std::uint32_t payload_in_slot() const { return header_bytes; }
+  MOX_HD std::uint32_t scales_in_slot() const { return header_bytes + payload_bytes; }
+  // within a manifest, in 32-bit words: bitmap 0 is the rank's, 1 + e that of its expert e
+  MOX_HD std::uint32_t bitmap_in_manifest(std::uint32_t row) const { return row * words; }
   // what belongs to one of two successive epochs
   MOX_HD std::uint64_t manifest_out(std::uint32_t parity, std::uint32_t rank, std::uint32_t ranks) const {
     return manifests_out + std::uint64_t{parity * ranks + rank} * manifest_bytes;
