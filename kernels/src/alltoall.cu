@@ -1,7 +1,6 @@
 // The host side: memory, argument checks, launches.
 #include "mox/alltoall.h"
 
-#include <atomic>
 #include <string>
 
 #include "combine_recv.cuh"
@@ -89,8 +88,8 @@ AllToAll::~AllToAll() {
 }
 
 std::optional<Failure> AllToAll::failure() const {
-  if (!*static_cast<volatile const std::uint32_t*>(&report_->valid)) return std::nullopt;
-  std::atomic_thread_fence(std::memory_order_acquire);  // hosts other than x86 may read the rest too early
+  // acquire: hosts other than x86 may read the rest too early
+  if (!__atomic_load_n(&report_->valid, __ATOMIC_ACQUIRE)) return std::nullopt;
   return report_->failure;
 }
 

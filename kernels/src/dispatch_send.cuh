@@ -97,7 +97,8 @@ __device__ inline void send_packet(const Common& c, const DispatchIn& in, std::u
                                                  std::uint64_t{t} * l.payload_bytes);
   for (std::uint32_t i = threadIdx.x; i < l.payload_bytes / 16; i += blockDim.x) payload[i] = x[i];
   const std::uint32_t groups = l.scale_bytes / 4;
-  for (std::uint32_t i = threadIdx.x; i < groups; i += blockDim.x) scales[i] = in.scales[std::uint64_t{t} * groups + i];
+  for (std::uint32_t i = threadIdx.x; i < groups; i += blockDim.x)
+    scales[i] = in.scales[std::uint64_t{t} * groups + i];
   if (!planted(Bug::missing_barrier)) __syncthreads();  // the packet and the list are complete
   for (std::uint32_t j = warp_in_block(); j < targets->count; j += warps_in_block()) {
     const std::uint32_t to = targets->rank[j];
