@@ -143,6 +143,8 @@ NUMBERS = {
     "mox::kMaxExperts": limits.MAX_EXPERTS,
     "mox::kMaxTopK": limits.MAX_TOP_K,
     "mox::kScaleGroup": limits.SCALE_BLOCK,
+    "mox::kMaxBlocks": limits.MAX_BLOCKS,
+    "mox::kMaxThreads": limits.MAX_THREADS,
     "mox::kNoToken": c_interface._NO_TOKEN,
     "MOX_C_ABI": c_interface.ABI,
     **{f"(int)mox::DType::{name}": number for name, number in c_interface._DTYPES.items()},

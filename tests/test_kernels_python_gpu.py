@@ -167,11 +167,15 @@ def test_closing(recorder):
 def test_what_does_not_go_together(recorder, monkeypatch):
     with pytest.raises(ShapeError, match="ranks is 2; the group has 1"):
         AllToAll(Shape(ranks=2, experts=2, top_k=1, max_tokens=3, hidden=8))
-    with pytest.raises(ArgumentError, match="timeout_ms is 0; expected a whole number, at least 1"):
+    with pytest.raises(ArgumentError, match="timeout_ms is 0; expected a whole number from 1 to 4294967295"):
         AllToAll(SHAPE, timeout_ms=0)
-    with pytest.raises(ArgumentError, match=r"blocks is 1\.5; expected a whole number, at least 0"):
+    with pytest.raises(ArgumentError, match=r"blocks is 1\.5; expected a whole number from 0 to 65535"):
         AllToAll(SHAPE, blocks=1.5)
-    with pytest.raises(ArgumentError, match="threads is 48; expected a multiple of 32 up to 1024"):
+    with pytest.raises(ArgumentError, match="blocks is 65536; expected a whole number from 0 to 65535"):
+        AllToAll(SHAPE, blocks=65536)
+    with pytest.raises(ArgumentError, match="threads is 1056; expected a whole number from 32 to 1024"):
+        AllToAll(SHAPE, threads=1056)
+    with pytest.raises(ArgumentError, match="threads is 48; expected a multiple of 32"):
         AllToAll(SHAPE, threads=48)
     monkeypatch.setattr(bootstrap, "_ranks", [0, 1])
     with pytest.raises(ArgumentError, match=r"NVSHMEM runs on ranks \[0, 1\]"):

@@ -26,7 +26,7 @@ from .bootstrap import group_ranks, initialize
 from .errors import ArgumentError, Failure, ShapeError
 from .halves import Dispatched, Halves, Inputs
 from .library import DispatchIn, DispatchOut, Options, load
-from .shape import Shape
+from .shape import MAX_BLOCKS, MAX_THREADS, Shape
 
 __all__ = ["AllToAll", "dispatch_in", "dispatch_out"]
 
@@ -49,7 +49,8 @@ class AllToAll(Halves):
     timeout_ms : int
         Deadline of every wait on the GPU.
     blocks : int
-        Blocks of a launch; 0: one per multiprocessor. Fewer leave room for work that runs at the same time.
+        Blocks of a launch, at most 65,535; 0: one per multiprocessor. Fewer leave room for work that runs at
+        the same time.
     threads : int
         Threads of a block, a multiple of 32 up to 1024.
 
@@ -77,15 +78,15 @@ class AllToAll(Halves):
         self._handle = 0
         self._library = load()
         self._library.check(shape)
-        for name, value, least in (
-            ("timeout_ms", timeout_ms, 1),
-            ("blocks", blocks, 0),
-            ("threads", threads, 32),
+        for name, value, least, most in (
+            ("timeout_ms", timeout_ms, 1, 2**32 - 1),
+            ("blocks", blocks, 0, MAX_BLOCKS),
+            ("threads", threads, 32, MAX_THREADS),
         ):
-            if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**32:
-                raise ArgumentError(f"{name} is {value!r}; expected a whole number, at least {least}")
-        if threads % 32 or threads > 1024:
-            raise ArgumentError(f"threads is {threads}; expected a multiple of 32 up to 1024")
+            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+                raise ArgumentError(f"{name} is {value!r}; expected a whole number from {least} to {most}")
+        if threads % 32:
+            raise ArgumentError(f"threads is {threads}; expected a multiple of 32")
         if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
             raise ArgumentError(
                 "AllToAll is made while a CUDA graph is captured; expected before the capture"

@@ -7,11 +7,23 @@ from typing import Any
 
 from .errors import ShapeError
 
-__all__ = ["DTYPE_BYTES", "MAX_EXPERTS", "MAX_RANKS", "MAX_TOP_K", "SCALE_BLOCK", "Shape", "dtype_name"]
+__all__ = [
+    "DTYPE_BYTES",
+    "MAX_BLOCKS",
+    "MAX_EXPERTS",
+    "MAX_RANKS",
+    "MAX_THREADS",
+    "MAX_TOP_K",
+    "SCALE_BLOCK",
+    "Shape",
+    "dtype_name",
+]
 
 MAX_RANKS = 4096
 MAX_EXPERTS = 1024
 MAX_TOP_K = 16
+MAX_BLOCKS = 65535  # of a launch
+MAX_THREADS = 1024  # of a block
 SCALE_BLOCK = 128  # elements that share one fp32 scale
 VECTOR_BYTES = 16  # the kernels move rows in pieces of this size
 DTYPE_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4, "fp8": 1}

@@ -54,6 +54,8 @@ AllToAll::AllToAll(const Shape& shape, const Options& options) : shape_(shape), 
   must_be(
       options.threads % kLanes == 0 && options.threads >= kLanes && options.threads <= kMaxThreads,
       "AllToAll: threads is " + std::to_string(options.threads) + ", expected a multiple of 32 up to 1024");
+  must_be(options.blocks <= kMaxBlocks, "AllToAll: blocks is " + std::to_string(options.blocks) +
+                                            ", expected at most " + std::to_string(kMaxBlocks));
   must_be(options.timeout_ms > 0, "AllToAll: timeout_ms is 0, expected at least 1");
   layout_ = layout_of(shape);
   rank_ = static_cast<std::uint32_t>(nvshmem_my_pe());

@@ -25,10 +25,9 @@
 namespace mox {
 
 constexpr std::uint32_t kLanes = 32, kAll = 0xffffffffu;
-constexpr std::uint32_t kMaxThreads = 1024;  // of a block: kernels are compiled to have registers for so many
 
-// Written by one kernel, read by later ones of the same stream: no kernel reads a word that it also writes,
-// so no block needs to know how far the others are.
+// Written by one kernel, read by later ones of the same stream: but for `failed`, no kernel reads a word that
+// it also writes, so no block needs to know how far the others are.
 struct State {
   std::uint64_t sent;      // epochs begun: dispatch_send writes finished + 1
   std::uint64_t finished;  // epochs over: the last kernel of an epoch writes sent

@@ -307,6 +307,7 @@ void calls() {
       const mox::AllToAll all(s);
     });
     text["odd threads"] = thrown([&] { const mox::AllToAll all(c.shape, {1, 1, 33}); });
+    text["too many blocks"] = thrown([&] { const mox::AllToAll all(c.shape, {1, 65536, 32}); });
     text["no time"] = thrown([&] { const mox::AllToAll all(c.shape, {0, 1, 32}); });
     text["bad shape"] = thrown([&] {
       mox::Shape s = c.shape;
@@ -333,6 +334,7 @@ void calls() {
   check("out of order", {"combine_send is called where dispatch_send is next"});
   check("other ranks", {"ranks is 3, but NVSHMEM runs on 4 PEs"});
   check("odd threads", {"threads is 33, expected a multiple of 32"});
+  check("too many blocks", {"blocks is 65536, expected at most 65535"});
   check("no time", {"timeout_ms is 0"});
   check("bad shape", {"AllToAll: a row of hidden (7) elements"});
   check(

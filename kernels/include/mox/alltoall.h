@@ -32,8 +32,8 @@ struct DispatchOut {
 
 struct Options {
   std::uint32_t timeout_ms = 10000;  // of every wait
-  std::uint32_t blocks = 0;          // of every launch; 0: one per multiprocessor
-  std::uint32_t threads = 512;       // of a block, a multiple of 32
+  std::uint32_t blocks = 0;          // of every launch, at most kMaxBlocks; 0: one per multiprocessor
+  std::uint32_t threads = 512;       // of a block, a multiple of 32, at most kMaxThreads
 };
 
 struct State;  // what the kernels of one object keep between launches

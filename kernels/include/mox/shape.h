@@ -8,6 +8,8 @@
 namespace mox {
 
 constexpr std::uint32_t kMaxTopK = 16, kMaxExperts = 1024, kMaxRanks = 4096, kScaleGroup = 128;
+// Of a launch. Loops step by all warps of a grid: with so many, 32-bit counters of items cannot wrap around.
+constexpr std::uint32_t kMaxThreads = 1024, kMaxBlocks = 65535;
 
 struct Shape {
   std::uint32_t ranks = 1;
