@@ -184,6 +184,8 @@ def test_usage_errors_are_one_line(build):
         (["--seeds", "many"], "fuzz: --seeds is many, expected a number"),
         (["--nonsense", "1"], "fuzz: --nonsense is not an option"),
         (["--hidden", "3", "--dispatch", "0"], "expected a multiple of 16"),
+        (["--ranks", "4294967297"], "fuzz: --ranks is 4294967297, expected a smaller number"),
+        (["--epochs", "0"], "fuzz: nothing to run, expected --epochs and --objects from 1"),
     ]:
         done = run(program, *words)
         assert done.returncode == 2
@@ -192,7 +194,7 @@ def test_usage_errors_are_one_line(build):
 
 
 def test_only_two_primitives():
-    """What the kernels ask of NVSHMEM on the device: a put with a signal, and a test; signals alone, never."""
+    """What the kernels ask of NVSHMEM on the device: a put with a signal, and a test; no signal alone."""
     used = set()
     for source in [*(KERNELS / "src").glob("*.cuh"), KERNELS / "src" / "alltoall.cu"]:
         used |= set(re.findall(r"\bnvshmemx?_\w+(?=\()", re.sub(r"//.*", "", source.read_text())))

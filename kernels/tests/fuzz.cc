@@ -117,6 +117,9 @@ void fix(Case& c, std::map<std::string, std::uint64_t> fixed) {
     const auto found = fixed.find(name);
     if (found == fixed.end()) return;
     to = static_cast<std::decay_t<decltype(to)>>(found->second);
+    if (static_cast<std::uint64_t>(to) != found->second)
+      std::fprintf(stderr, "fuzz: --%s is %" PRIu64 ", expected a smaller number\n", name, found->second),
+          std::exit(2);
     fixed.erase(found);
   };
   take("ranks", c.shape.ranks), take("experts", c.shape.experts), take("top-k", c.shape.top_k),
@@ -136,6 +139,8 @@ void fix(Case& c, std::map<std::string, std::uint64_t> fixed) {
     std::fprintf(stderr, "fuzz: --%s is not an option; see the head of fuzz.cc\n",
                  fixed.begin()->first.c_str()),
         std::exit(2);
+  if (c.epochs == 0 || c.objects == 0)
+    std::fprintf(stderr, "fuzz: nothing to run, expected --epochs and --objects from 1\n"), std::exit(2);
   settle(c);
   const std::string wrong = mox::check(c.shape);
   if (!wrong.empty()) std::fprintf(stderr, "fuzz: %s\n", wrong.c_str()), std::exit(2);
